@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use crate::resp::Value;
 use quell_core::charge::{Charge, Operation};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::hold::HoldId;
 use quell_core::time::Wall;
-use redis::Value;
 
 use crate::encode::{LimitNumbers, NONE, micros_down, number};
 use crate::link::Failure;

@@ -15,13 +15,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resp::{Cmd, FromValue, cmd};
 use futures_util::future::try_join;
 use quell::store::memory::MAX_NAMED_BANS;
 use quell::store::{BanList, BanPage, BanPlace, BanSource, Banned};
 use quell_core::charge::LimitSet;
 use quell_core::key::{Key, KeyName, shortened};
 use quell_core::time::Now;
-use redis::{Cmd, FromRedisValue};
 use sha2::{Digest, Sha256};
 
 use crate::answer::{RawDecision, Reply};
@@ -118,7 +118,7 @@ impl<'a> Bans<'a> {
         let names = &self.servers.names;
         let name = names.ban_reason(&names.of(key));
         let expiry = micros_up(length).div_ceil(1_000);
-        let mut keep = redis::cmd("PSETEX");
+        let mut keep = cmd("PSETEX");
         keep.arg(&name)
             .arg(expiry.max(self.servers.clock.min_expiry()))
             .arg(format!("{until} {reason}"));
@@ -199,7 +199,7 @@ impl<'a> Bans<'a> {
         let start = match place {
             BanPlace::Start => 0,
             BanPlace::Behind { until, count } => {
-                let mut later = redis::cmd("ZCOUNT");
+                let mut later = cmd("ZCOUNT");
                 later.arg(list).arg(format!("({until}")).arg("+inf");
                 let later: Option<u64> = self.read_list(list, &later).await?;
                 later.unwrap_or_default().saturating_add(count)
@@ -207,13 +207,17 @@ impl<'a> Bans<'a> {
             BanPlace::End => return Ok(Vec::new()),
         };
         let end = start.saturating_add(NAMES as u64 - 1);
-        let mut range = redis::cmd("ZREVRANGE");
+        let mut range = cmd("ZREVRANGE");
         range.arg(list).arg(start).arg(end).arg("WITHSCORES");
-        let names: Option<Vec<(Vec<u8>, f64)>> = self.read_list(list, &range).await?;
-        let names = names.unwrap_or_default().into_iter();
-        Ok(names
-            .map(|(member, until)| (member, whole(until)))
-            .collect())
+        // Each member is followed by its score.
+        let names: Option<Vec<Vec<u8>>> = self.read_list(list, &range).await?;
+        let mut names = names.unwrap_or_default().into_iter();
+        let mut members = Vec::new();
+        while let (Some(member), Some(until)) = (names.next(), names.next()) {
+            let until = str::from_utf8(&until).ok().and_then(|it| it.parse().ok());
+            members.push((member, whole(until.unwrap_or_default())));
+        }
+        Ok(members)
     }
 
     /// What these members are, up to the one with which as many bans are found as are left to find.
@@ -270,19 +274,19 @@ impl<'a> Bans<'a> {
             StoreClock::Caller => now.monotonic.as_nanos() / 1_000,
             StoreClock::Own => self.clock(list).await?,
         };
-        let mut count = redis::cmd("ZCOUNT");
+        let mut count = cmd("ZCOUNT");
         count.arg(list).arg(format!("({now}")).arg("+inf");
         Ok(self.read_list(list, &count).await?.unwrap_or_default())
     }
 
     /// Reads a list; `None` if its key has a foreign value, which the next ban replaces.
-    async fn read_list<T: FromRedisValue>(
+    async fn read_list<T: FromValue>(
         &self,
         list: &[u8],
         command: &Cmd,
     ) -> Result<Option<T>, Failure> {
         match self.servers.call(list, command).await {
-            Ok(reply) => Ok(redis::from_redis_value(reply).ok()),
+            Ok(reply) => Ok(reply.read()),
             Err(Failure::Foreign(_)) => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -290,9 +294,9 @@ impl<'a> Bans<'a> {
 
     /// The clock of the server that has `list`, in microseconds.
     async fn clock(&self, list: &[u8]) -> Result<u64, Failure> {
-        let time = self.servers.call(list, &redis::cmd("TIME")).await?;
-        let time = redis::from_redis_value::<(u64, u64)>(time);
-        let (seconds, micros) = time.map_err(|_| Failure::Refused("no time".to_owned()))?;
+        let time = self.servers.call(list, &cmd("TIME")).await?;
+        let time = time.read::<(u64, u64)>();
+        let (seconds, micros) = time.ok_or_else(|| Failure::Refused("no time".to_owned()))?;
         Ok(seconds.saturating_mul(1_000_000) + micros)
     }
 
@@ -330,7 +334,7 @@ impl<'a> Bans<'a> {
         let mut texts = Vec::with_capacity(names.len());
         for keys in servers.link.together(&kept) {
             let reply = servers.run(&BAN_REASONS, keys, &[]).await?;
-            let mut read: Vec<Vec<u8>> = redis::from_redis_value(reply).unwrap_or_default();
+            let mut read: Vec<Vec<u8>> = reply.read().unwrap_or_default();
             read.resize(keys.len(), Vec::new());
             texts.extend(read);
         }
@@ -381,7 +385,7 @@ impl<'a> Bans<'a> {
     }
 
     async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
-        let mut remove = redis::cmd("ZREM");
+        let mut remove = cmd("ZREM");
         remove.arg(list).arg(member);
         self.servers.call(list, &remove).await.map(|_| ())
     }

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use crate::resp::Value;
 use futures_util::future::{Either, select};
 use parking_lot::MutexGuard;
-use redis::Value;
 use tokio::sync::oneshot;
 
 use crate::answer::strange;

@@ -4,9 +4,9 @@
 //! that evicts keys silently forgets refusals. So both are checked.
 
 use futures_util::future::join_all;
-use redis::InfoDict;
 
 use crate::link::{Endpoint, Failure};
+use crate::resp::cmd;
 use crate::script::RIGHTS;
 use crate::servers::Servers;
 
@@ -37,7 +37,7 @@ pub(crate) async fn warnings(servers: &Servers) -> Result<Vec<String>, Failure> 
 
 async fn missing_rights(servers: &Servers, key: &[u8]) -> Result<Option<String>, Failure> {
     let missing: Vec<String> = match servers.run(&RIGHTS, &[key.to_vec()], &[]).await {
-        Ok(missing) => redis::from_redis_value(missing).unwrap_or_default(),
+        Ok(missing) => missing.read().unwrap_or_default(),
         // The user may not even run that script.
         Err(Failure::Refused(reason)) if reason.contains("NOPERM") => {
             return Ok(Some(format!(
@@ -64,8 +64,8 @@ async fn eviction(
     endpoint: &Endpoint,
     key: &[u8],
 ) -> Result<Option<String>, Failure> {
-    let info = match servers.call(key, redis::cmd("INFO").arg("memory")).await {
-        Ok(info) => redis::from_redis_value::<String>(info).unwrap_or_default(),
+    let info = match servers.call(key, cmd("INFO").arg("memory")).await {
+        Ok(info) => info.read::<String>().unwrap_or_default(),
         // It may be forbidden, which is fine.
         Err(Failure::Refused(_)) => return Ok(None),
         Err(failure) => return Err(failure),
@@ -81,10 +81,15 @@ async fn eviction(
 
 /// The policy by which a server makes room, if it does.
 fn eviction_policy(info: &str) -> Option<String> {
-    let info = InfoDict::new(info);
-    let is_bounded = info.get::<u64>("maxmemory").is_some_and(|most| most > 0);
-    let policy = info.get::<String>("maxmemory_policy");
-    policy.filter(|policy| is_bounded && policy != "noeviction")
+    let field = |name: &str| {
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        let found = fields.find(|(field, _)| *field == name);
+        found.map(|(_, value)| value.trim_end())
+    };
+    let is_bounded = field("maxmemory").is_some_and(|most| most != "0");
+    let policy = field("maxmemory_policy");
+    let policy = policy.filter(|policy| is_bounded && *policy != "noeviction");
+    policy.map(str::to_owned)
 }
 
 #[cfg(test)]

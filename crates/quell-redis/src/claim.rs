@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use crate::resp::Value;
 use quell_core::actual::CostOrigin;
 use quell_core::charge::Charge;
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
 use quell_core::hold::OnExpiry;
 use quell_core::time::Now;
-use redis::Value;
 
 use crate::answer::{RawDecision, Reply, complete};
 use crate::encode::{NONE, micros_down, micros_up, number};

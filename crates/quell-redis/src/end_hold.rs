@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resp::Value;
 use futures_util::future::join_all;
 use quell::store::{Finished, HoldStatus};
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::time::Now;
-use redis::Value;
 
 use crate::answer::{Reply, ids, strange};
 use crate::encode::number;

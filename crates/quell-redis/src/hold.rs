@@ -7,6 +7,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::resp::{Value, cmd};
 use futures_util::future::{Either, join_all, select};
 use quell::store::remote::{HoldFailure, SetFailure};
 use quell::store::{HoldTotals, Placed, StoreError};
@@ -14,7 +15,6 @@ use quell_core::charge::LimitSet;
 use quell_core::claim::Claim;
 use quell_core::hold::{HoldId, HoldView};
 use quell_core::time::{Now, Wall};
-use redis::Value;
 
 use crate::answer::{Reply, wall};
 use crate::bans::Bans;
@@ -185,7 +185,7 @@ pub(crate) async fn wait_promoted(servers: &Servers, id: &HoldId) {
     loop {
         let due = notifications.due();
         let reads = due.iter().map(|(name, last)| async move {
-            let mut read = redis::cmd("XREAD");
+            let mut read = cmd("XREAD");
             read.arg("COUNT").arg(MAX_MESSAGES);
             read.arg("STREAMS").arg(&**name).arg(last);
             if let Ok(reply) = servers.call(name, &read).await {

@@ -60,6 +60,7 @@ mod opcode;
 mod pointer;
 mod redis_rules;
 mod remote;
+mod resp;
 mod script;
 mod script_request;
 mod servers;

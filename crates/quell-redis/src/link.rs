@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use crate::resp::{ServerError, Value};
 
 use crate::sync::sleep;
 use crate::url::{Address, Shape, StoreUrl};
@@ -280,34 +280,25 @@ fn again_at_one(attempt: AttemptFailure) -> Result<Failure, Failure> {
     }
 }
 
-/// What an error of a server or a connection means.
-fn judge(error: &RedisError) -> AttemptFailure {
-    let text = || match error.detail() {
-        Some(detail) => format!("{} {detail}", error.code().unwrap_or_default()),
-        None => error.to_string(),
-    };
-    let Some(code) = error.code() else {
-        // The error is not the server's, so it may have run the command.
-        return AttemptFailure::Failed(Failure::Unknown(format!(
-            "the connection broke before the answer: {error}"
-        )));
-    };
-    if let Some((node, _)) = error.redirect_node() {
+/// What an error of a server means.
+fn judge(error: &ServerError) -> AttemptFailure {
+    if let Some(node) = error.redirect() {
         let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
         let there = Address::new(host, port.parse().unwrap_or_default());
-        return match code {
+        return match error.code() {
             "ASK" => AttemptFailure::Ask(there),
             _ => AttemptFailure::Moved(there),
         };
     }
-    match code {
+    let text = error.to_string();
+    match error.code() {
         "NOSCRIPT" => AttemptFailure::Failed(Failure::NoScript),
         "READONLY" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" => {
-            AttemptFailure::Away(Failure::NotReady(text()))
+            AttemptFailure::Away(Failure::NotReady(text))
         }
-        "TRYAGAIN" => AttemptFailure::Away(Failure::Moving(text())),
-        "WRONGTYPE" => AttemptFailure::Failed(Failure::Foreign(text())),
-        _ => of_script(text()),
+        "TRYAGAIN" => AttemptFailure::Away(Failure::Moving(text)),
+        "WRONGTYPE" => AttemptFailure::Failed(Failure::Foreign(text)),
+        _ => of_script(text),
     }
 }
 
@@ -344,17 +335,6 @@ fn of_script(text: String) -> AttemptFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn half_an_answer_is_none() {
-        let half = redis::parse_redis_value(b"*2\r\n$5\r\nab").unwrap_err();
-        let broken = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        for error in [half, broken.into()] {
-            let judged = judge(&error);
-            let is_unknown = matches!(judged, AttemptFailure::Failed(Failure::Unknown(_)));
-            assert!(is_unknown, "{error:?}: {judged:?}");
-        }
-    }
 
     #[test]
     fn errors_inside_a_script_are_told_apart_as_redis_6_and_7_say_them() {

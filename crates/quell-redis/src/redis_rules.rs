@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use crate::resp::{Cmd, Value, cmd};
 use futures_util::future::try_join_all;
 use quell::rule_store::{
     Draft, Entry, Head, KEPT_BYTES, PushOutcome, Reply, RuleStore, RuleStoreError, Version,
 };
-use redis::{Cmd, Value};
 
 use crate::link::{Failure, Link};
 use crate::script::PUSH_RULES;
@@ -75,7 +75,7 @@ impl RedisRules {
     /// Fields of the version `number`, and the key that has them.
     async fn fields(&self, number: u64, names: &[&str]) -> Result<(String, Value), RuleStoreError> {
         let key = version_key(number);
-        let get = redis::cmd("HMGET").arg(key.as_str()).arg(names).take();
+        let get = cmd("HMGET").arg(key.as_str()).arg(names).take();
         let value = self.call(&key, &get).await?;
         Ok((key, value))
     }
@@ -97,7 +97,7 @@ impl RuleStore for RedisRules {
     fn head(&self) -> Reply<'_, Option<Head>> {
         Box::pin(async {
             let key = head_key();
-            match self.call(&key, redis::cmd("GET").arg(key.as_str())).await? {
+            match self.call(&key, cmd("GET").arg(key.as_str())).await? {
                 Value::Nil => Ok(None),
                 value => {
                     let head = read::text(&value).and_then(Head::parse);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::resp::Value;
 use quell::store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
@@ -11,7 +12,6 @@ use quell::store::{Action, Answer, Paid, Placed, Totals};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
-use redis::Value;
 
 use crate::flow::MAX_WAIT;
 use crate::hold::hold;

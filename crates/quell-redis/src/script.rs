@@ -2,8 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use sha1::{Digest as _, Sha1};
+
 use crate::encode::doubt;
 use crate::link::Command;
+use crate::resp::cmd;
 
 /// The text of a script from its parts.
 macro_rules! parts {
@@ -70,9 +73,12 @@ impl Script {
 
     /// The command that runs the script on these keys.
     pub(crate) fn command(&'static self, keys: &[Vec<u8>], arguments: &[Vec<u8>]) -> Command {
-        let hash = || redis::Script::new(self.text).get_hash().to_owned();
+        let hash = || {
+            let digest = Sha1::digest(self.text.as_bytes());
+            digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        };
         let hash = self.hash.get_or_init(hash);
-        let mut command = redis::cmd("EVALSHA");
+        let mut command = cmd("EVALSHA");
         command.arg(hash).arg(keys.len());
         for bytes in keys.iter().chain(arguments) {
             command.arg(bytes.as_slice());

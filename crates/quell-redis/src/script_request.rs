@@ -13,6 +13,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::resp::Value;
 use futures_util::future::join_all;
 use quell::store::remote::SetFailure;
 use quell::store::split::{self, Part, PartOutcome};
@@ -21,7 +22,6 @@ use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
-use redis::Value;
 
 use crate::answer::{RawDecision, Reply, SetReply, decisions, strange, wall};
 use crate::bans::Bans;

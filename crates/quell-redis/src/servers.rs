@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::resp::{Cmd, Value, cmd};
 use futures_util::future::join_all;
 use quell::calendar::SystemCalendar;
 use quell_core::charge::{Charge, LimitSet};
@@ -13,7 +14,6 @@ use quell_core::cost::Cost;
 use quell_core::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now};
-use redis::{Cmd, Value};
 
 use crate::batch::Batcher;
 use crate::breaker::{Admission, Transition};
@@ -98,8 +98,7 @@ impl Servers {
 
     pub(crate) async fn delete(&self, names: Vec<Vec<u8>>) -> Result<(), Failure> {
         for name in names {
-            self.call(&name, redis::cmd("DEL").arg(name.as_slice()))
-                .await?;
+            self.call(&name, cmd("DEL").arg(name.as_slice())).await?;
         }
         Ok(())
     }

@@ -10,9 +10,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::resp::Value;
 use parking_lot::Mutex;
 use quell_core::hold::HoldId;
-use redis::Value;
 use tokio::sync::Notify;
 
 use crate::answer::hold_id;
@@ -134,7 +134,7 @@ impl TurnNotifications {
 
     /// Wakes the waiters that are named in new messages of a stream.
     pub(crate) fn dispatch(&self, name: &[u8], reply: Value) {
-        let Ok(streams) = redis::from_redis_value::<Streams>(reply) else {
+        let Some(streams) = reply.read::<Streams>() else {
             return;
         };
         for (at, fields) in streams.into_iter().flat_map(|(_, messages)| messages) {

@@ -16,10 +16,9 @@ use crate::repository::Repository;
 
 /// The licences that a dependency may offer: a distributor of Quell has to keep their notices, and
 /// nothing more. A licence in this list that no dependency needs is a finding.
-const LICENSES: [&str; 10] = [
+const LICENSES: [&str; 9] = [
     "Apache-2.0",
     "BSD-3-Clause",
-    "BSL-1.0",
     "CC0-1.0",
     "ISC",
     "MIT",

@@ -1,6 +1,6 @@
 //! Combines the arguments of several script calls into one batch, and splits the reply.
 
-use redis::Value;
+use crate::resp::Value;
 
 use crate::link::{Failure, of_entry};
 use crate::script::ScriptArgs;

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::resp::{Value, cmd};
 use arc_swap::ArcSwap;
 use crc::{CRC_16_XMODEM, Crc};
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
-use redis::Value;
 
 use super::command::Command;
 use super::node::Node;
@@ -356,7 +356,7 @@ impl Cluster {
         let is_doubtful =
             |node: &Arc<Node>| Some(&node.address) == gone || node.endpoint.breaker.is_open();
         let (doubtful, well): (Vec<_>, Vec<_>) = nodes.partition(is_doubtful);
-        let mut slots = redis::cmd("CLUSTER");
+        let mut slots = cmd("CLUSTER");
         slots.arg("SLOTS");
         let mut failure = Failure::Unreachable("no server of the cluster is known".to_owned());
         for nodes in [well, doubtful] {
@@ -415,7 +415,7 @@ impl Cluster {
     fn read(&self, reply: Value, answered: &Address) -> Found {
         let mut found = Found::default();
         // First and last slot, the primary, and its replicas.
-        let rows = redis::from_redis_value::<Vec<Vec<Value>>>(reply).unwrap_or_default();
+        let rows = reply.read::<Vec<Vec<Value>>>().unwrap_or_default();
         for row in rows {
             let [Value::Int(first), Value::Int(last), servers @ ..] = row.as_slice() else {
                 continue;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use crate::resp::{Cmd, cmd};
 use parking_lot::Mutex;
-use redis::Cmd;
 
 /// One command, or several in a row of which the last answer counts. Copies are the same command.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl Command {
 
     /// The same, sent to a server that is about to get its key.
     pub(super) fn asking(&self) -> Self {
-        let mut bytes = redis::cmd("ASKING").get_packed_command();
+        let mut bytes = cmd("ASKING").to_bytes();
         bytes.extend_from_slice(&self.bytes);
         let command = Self {
             bytes: Arc::new(bytes),
@@ -155,7 +155,7 @@ impl Command {
 
 impl From<&Cmd> for Command {
     fn from(command: &Cmd) -> Self {
-        Self::new(command.get_packed_command())
+        Self::new(command.to_bytes())
     }
 }
 
@@ -165,21 +165,21 @@ mod tests {
 
     #[test]
     fn a_script_is_sent_by_its_hash_or_with_its_text() {
-        let mut by_hash = redis::cmd("EVALSHA");
+        let mut by_hash = cmd("EVALSHA");
         by_hash.arg("cafe").arg(1).arg(b"a\r\nkey").arg("");
-        let mut by_text = redis::cmd("EVAL");
+        let mut by_text = cmd("EVAL");
         by_text.arg("return 1\n").arg(1).arg(b"a\r\nkey").arg("");
         let command = Command::of_script(&by_hash, "cafe", "return 1\n");
-        assert_eq!(command.bytes(), by_hash.get_packed_command());
+        assert_eq!(command.bytes(), by_hash.to_bytes());
         let with_text = command.with_text().unwrap();
-        assert_eq!(with_text.bytes(), by_text.get_packed_command());
+        assert_eq!(with_text.bytes(), by_text.to_bytes());
         assert!(with_text.with_text().is_none(), "it has its text");
     }
 
     #[test]
     fn a_command_in_doubt_is_sent_in_all_its_ways() {
         let of = |argument| {
-            let mut command = redis::cmd("EVALSHA");
+            let mut command = cmd("EVALSHA");
             Command::of_script(command.arg("cafe").arg(0).arg(argument), "cafe", "return 1")
         };
         let both = || of("usual").or_in_doubt(move || of("in doubt"));

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use crate::resp::Value;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
@@ -495,7 +495,7 @@ mod tests {
             ("+OK\r\n", "it answered what nobody asked"),
             (
                 "-ERR max number of clients reached\r\n",
-                "it said without being asked: ResponseError: max number of clients reached",
+                "it said without being asked: ERR max number of clients reached",
             ),
         ];
         for (text, expected) in said {

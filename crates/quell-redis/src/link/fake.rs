@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use redis::Value;
+use crate::resp::Value;
 use shuttle::rand::{Rng, thread_rng};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

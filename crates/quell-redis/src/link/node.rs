@@ -8,8 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::resp::{Value, cmd};
 use futures_util::future::{join, join_all};
-use redis::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -249,7 +249,7 @@ impl Node {
             async move { (connection.call(&Command::from(&command)).await, is_needed) }
         });
         let run = async {
-            let server = Command::from(&*redis::cmd("INFO").arg("server"));
+            let server = Command::from(&*cmd("INFO").arg("server"));
             connection.call(&server).await
         };
         let mut refusal = None;
@@ -263,9 +263,7 @@ impl Node {
                 Err(lost) => return Err(refusal.unwrap_or_else(|| lost.to_string())),
             }
         }
-        let run = run
-            .ok()
-            .and_then(|reply| redis::from_redis_value::<String>(reply).ok());
+        let run = run.ok().and_then(|reply| reply.read::<String>());
         let id = run.as_deref().and_then(run_id);
         match id {
             Some(id) => self.endpoint.note_run(id, Instant::now()),
@@ -299,10 +297,11 @@ mod tests {
 
     use super::super::fake::{CALLS, Calls, FakeServer};
     use super::*;
+    use crate::link::reply::read;
 
     /// Asks for a number; the caller goes away in between if `goes_away`.
     fn ask(node: &Arc<Node>, calls: &Calls, number: usize, goes_away: bool) {
-        let mut echo = redis::cmd("ECHO");
+        let mut echo = cmd("ECHO");
         let command = Command::from(&*echo.arg(number));
         let mut call = pin!(node.call(&command));
         if goes_away {
@@ -423,7 +422,7 @@ mod tests {
             (b"-ASK 42 :7001\r\n", Address::new("h", 7_001)),
             (b"-MOVED 42 other:7001\r\n", Address::new("other", 7_001)),
         ] {
-            let reply = redis::parse_redis_value(reply).unwrap();
+            let reply = read(reply).unwrap().unwrap().0;
             match node.answered(reply, &connection) {
                 Err(AttemptFailure::Moved(address) | AttemptFailure::Ask(address)) => {
                     assert_eq!(address, expected);
@@ -446,7 +445,7 @@ mod tests {
         let next = node.connection().await.unwrap();
         assert!(!demoted.is_same(&next));
         let reply = b"-READONLY You can't write against a read only replica.\r\n";
-        let reply = redis::parse_redis_value(reply).unwrap();
+        let reply = read(reply).unwrap().unwrap().0;
         for (from, is_kept) in [(&demoted, true), (&next, false)] {
             let attempt = node.answered(reply.clone(), from).unwrap_err();
             assert!(matches!(attempt, AttemptFailure::Away(_)), "{attempt:?}");

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
+use crate::resp::{Cmd, Value};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::command::Command;
@@ -89,6 +89,7 @@ pub(super) mod tests {
 
     use super::super::Settings;
     use super::*;
+    use crate::resp::cmd;
     use crate::url::Address;
 
     /// A server that gives every command the same answer, as often as the test allows.
@@ -129,9 +130,7 @@ pub(super) mod tests {
             node: &Arc<Node>,
             count: usize,
         ) -> tokio::task::JoinHandle<usize> {
-            let commands: Vec<_> = (0..count)
-                .map(|_| Command::from(&redis::cmd("PING")))
-                .collect();
+            let commands: Vec<_> = (0..count).map(|_| Command::from(&cmd("PING"))).collect();
             let (node, sent) = (Arc::clone(node), commands.clone());
             let calls = tokio::spawn(async move {
                 let calls = sent.iter().map(|command| node.call(command));
@@ -157,7 +156,7 @@ pub(super) mod tests {
     async fn busy(fake: &Fake, count: usize) -> (Arc<Node>, tokio::task::JoinHandle<usize>) {
         let node = Node::new(fake.address.clone(), settings());
         fake.answers.add_permits(Semaphore::MAX_PERMITS);
-        look_at(&node, &redis::cmd("PING")).await.unwrap();
+        look_at(&node, &cmd("PING")).await.unwrap();
         fake.answers.forget_permits(Semaphore::MAX_PERMITS);
         let calls = fake.calls(&node, count).await;
         (node, calls)
@@ -168,7 +167,7 @@ pub(super) mod tests {
         let fake = Fake::start(b"+OK\r\n").await;
         let (node, calls) = busy(&fake, MANY).await;
         let before = node.live().unwrap();
-        let looked = look_at(&node, &redis::cmd("PING")).await;
+        let looked = look_at(&node, &cmd("PING")).await;
         assert_eq!(looked, Err(Failure::Overloaded));
         assert!(node.live().is_some_and(|live| live.is_same(&before)));
         fake.answers.add_permits(MANY + 1);
@@ -181,7 +180,7 @@ pub(super) mod tests {
             let fake = Fake::start(b"+OK\r\n").await;
             let (node, calls) = busy(&fake, 16).await;
             let before = node.live().unwrap();
-            let look = redis::cmd("PING");
+            let look = cmd("PING");
             let (looked, ()) = futures_util::future::join(look_at(&node, &look), async {
                 sleep(ASK_TIME / 5).await;
                 fake.answers.add_permits(if is_silent { 0 } else { 8 });

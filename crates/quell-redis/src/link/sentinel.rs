@@ -12,8 +12,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::resp::{Value, cmd};
 use parking_lot::Mutex;
-use redis::Value;
 use tokio::task::JoinSet;
 
 use super::command::Command;
@@ -172,7 +172,7 @@ impl Sentinel {
             (Reverse(others.count()), first)
         });
         named.dedup_by(|(_, one), (_, other)| one == other);
-        let role = redis::cmd("ROLE");
+        let role = cmd("ROLE");
         for (_, address) in named {
             let node = self.known_or_new(&address);
             match look_at(&node, &role).await {
@@ -200,7 +200,7 @@ impl Sentinel {
     /// The server that each sentinel names, as soon as more than half of them name the same; and the
     /// failure of one that names none.
     async fn ask_all(&self) -> (Vec<(usize, Address)>, Failure) {
-        let mut get = redis::cmd("SENTINEL");
+        let mut get = cmd("SENTINEL");
         get.arg("GET-MASTER-ADDR-BY-NAME").arg(self.name.as_str());
         // Each in a task of its own, so that the connection to a silent one is closed even if its answer is
         // no longer needed.
@@ -235,9 +235,9 @@ impl Sentinel {
 
     /// The server in a sentinel's reply.
     fn named(&self, sentinel: &Node, reply: Value) -> Result<Address, Failure> {
-        let address = redis::from_redis_value::<(String, u16)>(reply);
+        let address = reply.read::<(String, u16)>();
         let address = address.map(|(host, port)| Address::new(host, port));
-        address.map_err(|_| {
+        address.ok_or_else(|| {
             Failure::Refused(format!(
                 "sentinel {} watches nobody called {:?}: write the name from its configuration as \
                  ?master=NAME",
@@ -309,7 +309,7 @@ mod tests {
             let node = subject.primary().await.unwrap();
             primary.answers.forget_permits(Semaphore::MAX_PERMITS);
             let calls = primary.calls(&node, 16).await;
-            let late = Command::from(&redis::cmd("PING"));
+            let late = Command::from(&cmd("PING"));
             let answers = async {
                 while answers_others && !late.is_on_connection() {
                     tokio::task::yield_now().await;

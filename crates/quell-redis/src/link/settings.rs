@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use crate::resp::{Cmd, cmd};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
@@ -47,12 +47,12 @@ impl Settings {
     pub(super) fn greeting(&self) -> Vec<(Cmd, bool)> {
         let mut greeting = Vec::new();
         if let Some(password) = &self.url.password {
-            let mut login = redis::cmd("AUTH");
+            let mut login = cmd("AUTH");
             login.arg(self.url.user.as_deref()).arg(password.as_str());
             greeting.push((login, true));
         }
         if self.url.database != 0 {
-            let mut select = redis::cmd("SELECT");
+            let mut select = cmd("SELECT");
             select.arg(self.url.database);
             greeting.push((select, true));
         }
@@ -61,7 +61,7 @@ impl Settings {
             ("LIB-NAME", "quell"),
             ("LIB-VER", env!("CARGO_PKG_VERSION")),
         ] {
-            let mut about = redis::cmd("CLIENT");
+            let mut about = cmd("CLIENT");
             about.arg("SETINFO").arg(name).arg(value);
             greeting.push((about, false));
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use crate::resp::Value;
 use tokio::sync::oneshot;
 
 use super::command::Command;
@@ -257,6 +257,7 @@ pub(super) mod tests {
     use shuttle::{future, thread};
 
     use super::*;
+    use crate::resp::cmd;
     use crate::sync::{Mutex, model};
 
     pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
@@ -264,7 +265,7 @@ pub(super) mod tests {
     pub(crate) type PendingReply = oneshot::Receiver<Result<Value, NoAnswer>>;
 
     pub(crate) fn command() -> Command {
-        Command::from(&redis::cmd("PING"))
+        Command::from(&cmd("PING"))
     }
 
     pub(crate) fn enter(traffic: &mut Traffic, now: Instant) -> PendingReply {

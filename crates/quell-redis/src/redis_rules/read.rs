@@ -1,7 +1,7 @@
 //! Reads versions in Redis, and checks them, since other programs can change them.
 
+use crate::resp::Value;
 use quell::rule_store::{Draft, Entry, Head, RuleStoreError, Version};
-use redis::Value;
 
 /// The fields of a version; the last is the rules.
 pub(super) const FIELDS: [&str; 6] = ["head", "at_ms", "who", "change", "note", "text"];

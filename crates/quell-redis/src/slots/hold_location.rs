@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::resp::Value;
 use futures_util::future::join_all;
 use quell_core::hold::HoldId;
-use redis::Value;
 
 use crate::link::Failure;
 use crate::pointer::Pointer;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use crate::resp::Value;
 use futures_util::future::join_all;
 use quell_core::actual::CostOrigin;
 use quell_core::charge::Charge;
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;
 use quell_core::time::Now;
-use redis::Value;
 
 use super::hold_location::HoldLocation;
 use crate::answer::{RawDecision, Reply, strange};

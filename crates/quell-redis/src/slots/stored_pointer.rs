@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::resp::{Value, cmd};
 use quell_core::hold::HoldId;
-use redis::Value;
 
 use crate::answer::strange;
 use crate::link::Failure;
@@ -26,7 +26,7 @@ pub(crate) async fn fetch_unawaited(
     id: &HoldId,
 ) -> Result<Option<Pointer>, Failure> {
     let name = servers.names.pointer(id.as_bytes());
-    let get = (&*redis::cmd("GET").arg(name.as_slice())).into();
+    let get = (&*cmd("GET").arg(name.as_slice())).into();
     match servers.link.call(&name, get).await? {
         Value::Nil => Ok(None),
         Value::BulkString(bytes) => Pointer::parse(&bytes).map(Some),
@@ -81,7 +81,7 @@ pub(crate) fn expire(servers: &Servers, id: &HoldId, pointer: &Pointer) {
     let expiry = Pointer::rest().max(servers.clock.min_expiry());
     let link = servers.link.clone();
     tokio::spawn(async move {
-        let mut expire = redis::cmd("PEXPIRE");
+        let mut expire = cmd("PEXPIRE");
         expire.arg(name.as_slice()).arg(expiry);
         // If that fails, it lives as long as the hold would have.
         let call = tokio::time::timeout(EXPIRE_TIMEOUT, link.call(&name, (&expire).into()));
