@@ -10,7 +10,7 @@
 //! too:
 //!
 //! ```
-//! use quell_server::access::{Access, Caller, CredentialsSource, Role};
+//! use quell_host::access::{Access, Caller, CredentialsSource, Role};
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("credentials.toml");

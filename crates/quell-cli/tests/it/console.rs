@@ -424,7 +424,7 @@ fn numbers_beside_charts_fit() {
     ";
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../quell-server/src/http/console/assets/console.js"
+        "/../quell-host/src/console/assets/console.js"
     );
     let mut node = crate::clients::node();
     node.args(["--input-type=module", "--eval", module, "--", script]);

@@ -12,6 +12,7 @@ use axum::routing::get;
 
 use crate::shared::Shared;
 use quell_host::console::host::Ingress;
+use quell_host::console::key_table;
 use quell_host::console::page::Menu;
 use quell_host::console::shell::{SERVER_URL, Shell};
 use quell_host::console::{page, rules, session, shell};
@@ -28,7 +29,7 @@ pub(super) use quell_host::console::shell::HOME;
 const MENU: Menu = &[
     ("Overview", HOME),
     ("Rules", rules::PATH),
-    ("Keys", keys::PATH),
+    ("Keys", key_table::KEYS_PATH),
 ];
 
 /// What the pages of one server share.
@@ -53,7 +54,7 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         shell: Arc::clone(&shell),
     });
     let pages = Router::new()
-        .route(keys::PATH, get(keys::page).post(keys::act))
+        .route(key_table::KEYS_PATH, get(keys::page).post(keys::act))
         .to_the_end()
         .route(HOME, get(overview::page))
         .route("/console/live", get(live::stream))

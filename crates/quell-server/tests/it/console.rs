@@ -236,7 +236,9 @@ fn routes_of(module: &str, text: &str, sources: &HashMap<String, String>) -> Vec
 #[test]
 fn the_table_has_every_route_of_the_console() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
-    let files = folder.join("console").read_dir().unwrap();
+    let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-host/src/console");
+    let folders = [folder.join("console"), host];
+    let files = folders.iter().flat_map(|folder| folder.read_dir().unwrap());
     let files = files.map(|file| file.unwrap().path());
     let read = |path: PathBuf| {
         let name = path.file_stem().unwrap().to_str().unwrap().to_owned();

@@ -1,5 +1,4 @@
-//! All that a program in one process needs, from `quell` alone: `cargo xtask tidy` checks that neither this
-//! file nor an example names another crate of Quell.
+//! All that a program in one process needs, from `quell` alone: this file names no other crate of Quell.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};

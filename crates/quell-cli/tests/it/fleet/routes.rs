@@ -166,9 +166,9 @@ fn the_table_has_every_route_of_a_coordinator() {
     for file in [
         "quell-coordinator/src/admin.rs",
         "quell-cli/src/fleet/console.rs",
-        "quell-server/src/http/candidate.rs",
-        "quell-server/src/http/console/rules.rs",
-        "quell-server/src/http/console/shell.rs",
+        "quell-host/src/candidate_routes.rs",
+        "quell-host/src/console/rules.rs",
+        "quell-host/src/console/shell.rs",
     ] {
         let text = std::fs::read_to_string(format!("{crates}/{file}")).unwrap();
         let mut routes = text.split(".route(").skip(1).peekable();

@@ -24,7 +24,7 @@ use crate::http::reply;
 use crate::shared::Shared;
 use crate::top::{Refusal, Refused, Why};
 
-pub(super) use quell_host::console::key_table::KEYS_PATH as PATH;
+use quell_host::console::key_table::KEYS_PATH as PATH;
 
 /// Rules that do not match and are shown all the same, with the reason.
 const MOST_OTHERS: usize = 50;
