@@ -6,11 +6,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use quell_testkit::etcd::Etcd;
+use quell_testkit::port::free_port;
+use quell_testkit::process::Process;
+use quell_testkit::proxy::Proxy;
 use tempfile::TempDir;
 
 use crate::load::Account;
-use crate::process::{PATIENCE, Process, free_port, run, wait};
-use crate::proxy::Proxy;
+use crate::process::{PATIENCE, start, wait};
 use crate::rng::Rng;
 use crate::server::quell;
 
@@ -78,11 +81,12 @@ impl Program {
     fn launch(program: &str, words: &[String]) -> Result<Process> {
         let mut command = Command::new(program);
         command.args(words);
-        Process::start(command, tempfile::tempdir()?)
+        Ok(start(command, tempfile::tempdir()?))
     }
 
     pub(crate) fn signal(&self, name: &str) -> Result<()> {
-        self.process.signal(name)
+        self.process.signal(name);
+        Ok(())
     }
 
     /// Kills it, and starts it again.
@@ -93,7 +97,7 @@ impl Program {
 
     /// Kills it.
     pub(crate) fn kill(&mut self) {
-        self.process.crash();
+        self.process.kill();
     }
 
     pub(crate) fn start_again(&mut self) -> Result<()> {
@@ -102,14 +106,14 @@ impl Program {
     }
 
     fn log(&self) -> String {
-        self.process.log()
+        self.process.stderr()
     }
 }
 
 /// Everything that runs.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    pub(crate) etcd: Program,
+    pub(crate) etcd: Etcd,
     pub(crate) coordinators: Vec<Program>,
     pub(crate) nodes: Vec<Program>,
     /// Between each coordinator and etcd.
@@ -128,17 +132,17 @@ impl Fleet {
         let path = |name: &str| folder.path().join(name).display().to_string();
         let file = path("rules.yaml");
         fs::write(&file, rules)?;
-        let (etcd, port) = etcd(&path("etcd")).await?;
+        let etcd = tokio::task::spawn_blocking(Etcd::start).await?;
         let (mut coordinators, mut backs, mut listening) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..COORDINATORS {
-            let listen = free_port()?;
-            let back = Proxy::start(port, rng).await?;
+            let listen = free_port();
+            let back = Proxy::seeded(etcd.port(), rng.next());
             let words = [
                 "fleet coordinator --admin off --rules",
                 &file,
                 // Nodes do not go where their list does not lead them, and so keep to their own links.
                 &format!("--listen 127.0.0.1:{listen} --url {NOWHERE}"),
-                &format!("--etcd http://127.0.0.1:{}", back.port),
+                &format!("--etcd {}", back.url()),
             ];
             let words = words.iter().flat_map(|words| words.split(' '));
             let words = words.chain(SHORT).map(str::to_owned);
@@ -151,12 +155,12 @@ impl Fleet {
         }
         let (mut nodes, mut fronts, mut ports) = (Vec::new(), Vec::new(), Vec::new());
         for member in 1..=NODES {
-            let http = free_port()?;
+            let http = free_port();
             let mut links = Vec::new();
             for listen in &listening {
-                links.push(Proxy::start(*listen, rng).await?);
+                links.push(Proxy::seeded(*listen, rng.next()));
             }
-            let urls: Vec<String> = links.iter().map(front_url).collect();
+            let urls: Vec<String> = links.iter().map(Proxy::url).collect();
             let words = [
                 &format!("serve --resp off --http 127.0.0.1:{http} --rules"),
                 &file,
@@ -207,7 +211,7 @@ impl Fleet {
             .get("/healthz")
             .await?;
         let url = health.body["fleet"]["coordinator"].as_str();
-        let mut links = self.fronts[node].iter().map(front_url);
+        let mut links = self.fronts[node].iter().map(Proxy::url);
         links
             .position(|link| Some(link.as_str()) == url)
             .with_context(|| format!("node {node} follows nobody: {}", health.body))
@@ -228,35 +232,4 @@ impl Fleet {
         }
         Ok(())
     }
-}
-
-/// Where a node finds a coordinator behind this link.
-fn front_url(link: &Proxy) -> String {
-    format!("http://127.0.0.1:{}", link.port)
-}
-
-/// An etcd with this data, and its port.
-async fn etcd(data: &str) -> Result<(Program, u16)> {
-    let (client, peer) = (free_port()?, free_port()?);
-    let url = |port| format!("http://127.0.0.1:{port}");
-    let words = [
-        format!("--name chaos --initial-cluster chaos={}", url(peer)),
-        format!(
-            "--listen-client-urls {0} --advertise-client-urls {0}",
-            url(client)
-        ),
-        format!(
-            "--listen-peer-urls {0} --initial-advertise-peer-urls {0}",
-            url(peer)
-        ),
-        format!("--heartbeat-interval 50 --election-timeout 500 --data-dir {data}"),
-    ];
-    let words = words.iter().flat_map(|words| words.split(' '));
-    let etcd = Program::start(Path::new("etcd"), words.map(str::to_owned).collect())?;
-    let endpoint = format!("--endpoints={}", url(client));
-    wait("etcd answers", PATIENCE, async || {
-        run("etcdctl", &[&endpoint, "get", "x"]).await.ok()
-    })
-    .await?;
-    Ok((etcd, client))
 }

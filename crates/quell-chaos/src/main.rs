@@ -7,23 +7,22 @@ mod fleet;
 mod http;
 mod load;
 mod process;
-mod proxy;
 mod redis;
 mod resp;
 mod rng;
 mod scenarios;
 mod server;
 mod stall;
-mod wall_clock;
 
 use std::cmp::Reverse;
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use futures_util::{StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::rng::Rng;
@@ -148,8 +147,10 @@ async fn rounds<'s>(chosen: &[&'s Scenario], seed: u64, wanted: &Arguments) -> R
 async fn once(scenario: &Scenario, seed: u64) -> bool {
     let (start, stopwatch) = (Instant::now(), Stopwatch::start());
     let mut rng = Rng::new(seed);
-    let outcome = tokio::time::timeout(LONGEST, (scenario.run)(&mut rng)).await;
-    let outcome = outcome.context("it hangs").flatten();
+    let run = AssertUnwindSafe((scenario.run)(&mut rng)).catch_unwind();
+    let outcome = tokio::time::timeout(LONGEST, run).await;
+    let outcome = outcome.context("it hangs");
+    let outcome = outcome.and_then(|end| end.unwrap_or_else(|_| bail!("it panicked, see above")));
     let took = start.elapsed().as_secs_f32();
     let name = scenario.name;
     match &outcome {

@@ -1,114 +1,29 @@
-//! Child processes: each logs to a file in a temporary folder and ends when it is dropped.
+//! Child processes without the user's settings, and waiting for conditions.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use quell_testkit::process::Process;
 use tempfile::TempDir;
 
-use crate::stall::Stopwatch;
+pub(crate) use quell_testkit::process::PATIENCE;
 
-/// How long a required step may take: this bounds a run that hangs, and measures nothing.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use crate::stall::Stopwatch;
 
 /// How often a condition is checked.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// A running program.
-#[derive(Debug)]
-pub(crate) struct Process {
-    child: Child,
-    folder: TempDir,
-}
-
-impl Process {
-    /// Starts a command without the user's environment settings. The folder may hold its files.
-    pub(crate) fn start(mut command: Command, folder: TempDir) -> Result<Self> {
-        let log = File::options()
-            .append(true)
-            .create(true)
-            .open(folder.path().join("log"))?;
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("QUELL_") {
-                command.env_remove(name);
-            }
-        }
-        command.stdin(Stdio::null()).stdout(log.try_clone()?);
-        let child = command.stderr(log).spawn();
-        let program = command.get_program().display().to_string();
-        let child = child.with_context(|| format!("cannot start {program}: is it installed?"))?;
-        Ok(Self { child, folder })
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.path()
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Its output so far.
-    pub(crate) fn log(&self) -> String {
-        let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
-        String::from_utf8_lossy(&log).into_owned()
-    }
-
-    /// Its exit status, if it has ended.
-    pub(crate) fn end(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
-    }
-
-    /// Sends a signal, such as `TERM`.
-    pub(crate) fn signal(&self, name: &str) -> Result<()> {
-        let words = [format!("-{name}"), self.child.id().to_string()];
-        let status = Command::new("kill").args(words).status();
-        let status = status.context("`kill` is missing: install procps")?;
-        ensure!(status.success(), "kill -{name}: {status}");
-        Ok(())
-    }
-
-    /// Kills it at once, as a crash would.
-    pub(crate) fn crash(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-
-    /// Resident memory in bytes.
-    pub(crate) fn memory(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.split_whitespace().next());
-        let kib: u64 = kib.context("no VmRSS in /proc")?.parse()?;
-        Ok(kib * 1_024)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.crash();
-    }
-}
-
-/// A port that was free a moment ago and that the system does not hand out as an ephemeral port. It
-/// is at most 20,000, so that the bus port of a Redis Cluster, 10,000 above it, is outside that
-/// range too.
-pub(crate) fn free_port() -> Result<u16> {
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(97);
-    for _ in 0..10_000 {
-        let next = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let port = u16::try_from(first.wrapping_add(next) % 10_000)? + 10_000;
-        let is_free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if is_free(port) && is_free(port + 10_000) {
-            return Ok(port);
+/// Starts a command without the user's environment settings. The folder may hold its files.
+pub(crate) fn start(mut command: Command, folder: TempDir) -> Process {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("QUELL_") {
+            command.env_remove(name);
         }
     }
-    bail!("no port is free");
+    Process::start_in(folder, &mut command)
 }
 
 /// Polls `look` until it returns something, for at most `at_most` plus the time for which the

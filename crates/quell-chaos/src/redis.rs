@@ -1,20 +1,23 @@
 //! Real stores: Redis servers, sentinels that watch them, and clusters.
 
-use std::fs;
-use std::process::Command;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use tempfile::TempDir;
+use anyhow::Result;
+use quell_testkit::proxy::Proxy;
+use quell_testkit::redis::{self as kit, Options};
+use quell_testkit::wall_clock::WallClock;
+use tokio::task::spawn_blocking;
 
-use crate::process::{PATIENCE, Process, free_port, run, wait};
-use crate::proxy::Proxy;
+use crate::process::{PATIENCE, wait};
 use crate::resp::{Reply, command};
 use crate::rng::Rng;
-use crate::wall_clock::WallClock;
 
 /// How long a store may take to answer an operator's command.
 const SOON: Duration = Duration::from_secs(30);
+
+/// How long a primary is silent before sentinels take it for gone.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// What servers of a store are started with, for faults that need it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,11 +31,24 @@ pub(crate) struct Extras {
 /// One server.
 #[derive(Debug)]
 pub(crate) struct Redis {
-    process: Process,
+    server: kit::Redis,
     pub(crate) port: u16,
-    words: Vec<String>,
     pub(crate) clock: Option<WallClock>,
     pub(crate) proxy: Option<Proxy>,
+}
+
+impl Deref for Redis {
+    type Target = kit::Redis;
+
+    fn deref(&self) -> &kit::Redis {
+        &self.server
+    }
+}
+
+impl DerefMut for Redis {
+    fn deref_mut(&mut self) -> &mut kit::Redis {
+        &mut self.server
+    }
 }
 
 /// Names of states are not text, so the script finds them inside the store.
@@ -45,56 +61,35 @@ for _, key in ipairs(redis.call('KEYS', 'quell:1:{*')) do
 end
 return count";
 
+/// What every server is started with.
+fn options(words: &[&str], clock: Option<&WallClock>) -> Options {
+    Options {
+        clock: clock.cloned(),
+        ..Options::words(&[words, &["--enable-debug-command", "yes"]].concat())
+    }
+}
+
 impl Redis {
     pub(crate) async fn start(words: &[&str]) -> Result<Self> {
-        Self::start_with("", words).await
+        Self::start_by(Extras::default(), words, None).await
     }
 
-    /// Starts a server that first reads this configuration; it may write its own configuration there.
-    pub(crate) async fn start_with(configuration: &str, words: &[&str]) -> Result<Self> {
-        Self::launch(None, configuration, words).await
+    async fn start_by(extras: Extras, words: &[&str], rng: Option<&mut Rng>) -> Result<Self> {
+        let clock = extras.clocks.then(WallClock::new);
+        let options = options(words, clock.as_ref());
+        let server = spawn_blocking(|| kit::Redis::start_with(options)).await?;
+        Ok(Self::of(server, clock, rng.filter(|_| extras.proxies)))
     }
 
-    async fn start_by(extras: Extras, words: &[&str], rng: &mut Rng) -> Result<Self> {
-        let clock = extras.clocks.then(WallClock::new).transpose()?;
-        let mut redis = Self::launch(clock, "", words).await?;
-        if extras.proxies {
-            redis.proxy = Some(Proxy::start(redis.port, rng).await?);
+    /// A server with this clock, behind a proxy that leaves its chances to `rng`.
+    fn of(server: kit::Redis, clock: Option<WallClock>, rng: Option<&mut Rng>) -> Self {
+        let port = server.port();
+        Self {
+            server,
+            port,
+            clock,
+            proxy: rng.map(|rng| Proxy::seeded(port, rng.next())),
         }
-        Ok(redis)
-    }
-
-    async fn launch(clock: Option<WallClock>, configuration: &str, words: &[&str]) -> Result<Self> {
-        for _ in 0..5 {
-            let port = free_port()?;
-            let folder = tempfile::tempdir()?;
-            fs::write(folder.path().join("redis.conf"), configuration)?;
-            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-            let command = launch(port, &folder, &words, clock.as_ref())?;
-            let mut redis = Self {
-                process: Process::start(command, folder)?,
-                port,
-                words,
-                clock: clock.clone(),
-                proxy: None,
-            };
-            if redis.is_up().await? {
-                return Ok(redis);
-            }
-        }
-        bail!("cannot start a redis-server");
-    }
-
-    /// Whether it is up; false if it ended at once because its port was taken.
-    async fn is_up(&mut self) -> Result<bool> {
-        wait("redis-server answers", PATIENCE, async || {
-            if self.process.end().is_some() {
-                return Some(false);
-            }
-            let pong = command(self.port, &["PING"], SOON).await;
-            pong.is_ok().then_some(true)
-        })
-        .await
     }
 
     pub(crate) fn url(&self) -> String {
@@ -103,7 +98,7 @@ impl Redis {
 
     /// The port at which others find it.
     fn front(&self) -> u16 {
-        self.proxy.as_ref().map_or(self.port, |proxy| proxy.port)
+        self.proxy.as_ref().map_or(self.port, Proxy::port)
     }
 
     /// Sends one command; an error reply is an error.
@@ -124,32 +119,9 @@ impl Redis {
         Ok(())
     }
 
-    /// Freezes it: it neither answers nor closes its connections.
-    pub(crate) fn freeze(&self) -> Result<()> {
-        self.process.signal("STOP")
-    }
-
-    pub(crate) fn thaw(&self) -> Result<()> {
-        self.process.signal("CONT")
-    }
-
-    pub(crate) fn crash(&mut self) {
-        self.process.crash();
-    }
-
     /// Kills it, and starts it again, empty, on the same port, and at its place in a cluster.
-    pub(crate) async fn start_again(&mut self) -> Result<()> {
-        self.crash();
-        let folder = tempfile::tempdir()?;
-        fs::write(folder.path().join("redis.conf"), "")?;
-        let nodes = self.process.folder().join("nodes.conf");
-        if nodes.is_file() {
-            fs::copy(nodes, folder.path().join("nodes.conf"))?;
-        }
-        let command = launch(self.port, &folder, &self.words, self.clock.as_ref())?;
-        self.process = Process::start(command, folder)?;
-        ensure!(self.is_up().await?, "it does not start again");
-        Ok(())
+    pub(crate) fn start_again(&mut self) {
+        tokio::task::block_in_place(|| self.server.restart());
     }
 
     /// The port of its primary, if it is a replica.
@@ -157,12 +129,6 @@ impl Redis {
         let role = self.command(&["ROLE"]).await.ok()?.text();
         let mut lines = role.lines();
         (lines.next()? == "slave").then(|| lines.nth(1)?.parse().ok())?
-    }
-
-    /// Waits until a replica has everything that its primary had.
-    pub(crate) async fn follows(&self) -> Result<()> {
-        self.says(&["INFO", "replication"], "master_link_status:up")
-            .await
     }
 
     /// Waits until its reply to a command contains these words.
@@ -174,27 +140,6 @@ impl Redis {
         })
         .await
     }
-}
-
-fn launch(
-    port: u16,
-    folder: &TempDir,
-    words: &[String],
-    clock: Option<&WallClock>,
-) -> Result<Command> {
-    let folder = folder.path();
-    let mut command = Command::new("redis-server");
-    command.arg(folder.join("redis.conf"));
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--dir"]);
-    command.arg(folder);
-    if !words.iter().any(|word| word == "--sentinel") {
-        command.args(["--save", "", "--enable-debug-command", "yes"]);
-    }
-    command.args(words);
-    if let Some(clock) = clock {
-        clock.give_to(&mut command)?;
-    }
-    Ok(command)
 }
 
 /// A store of one kind.
@@ -209,7 +154,7 @@ impl Store {
     pub(crate) async fn start(kind: &str, extras: Extras, rng: &mut Rng) -> Result<Self> {
         let (url, servers) = match kind {
             "redis" => {
-                let redis = Redis::start_by(extras, &[], rng).await?;
+                let redis = Redis::start_by(extras, &[], Some(rng)).await?;
                 (redis.url(), vec![redis])
             }
             "sentinel" => {
@@ -233,42 +178,40 @@ pub(crate) struct Watched {
     pub(crate) primary: Redis,
     pub(crate) replica: Redis,
     pub(crate) sentinels: Vec<Redis>,
+    url: String,
 }
 
 impl Watched {
     /// The primary is started with these extras.
     pub(crate) async fn start(extras: Extras, rng: &mut Rng) -> Result<Self> {
-        let primary = Redis::start_by(extras, &[], rng).await?;
-        let port = primary.front().to_string();
-        let replica = Redis::start(&["--replicaof", "127.0.0.1", &port]).await?;
-        replica.follows().await?;
-        let configuration = format!(
-            "sentinel monitor shop 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds shop 1000\n\
-             sentinel failover-timeout shop 5000\n"
-        );
-        let mut sentinels = Vec::new();
-        for _ in 0..3 {
-            sentinels.push(Redis::start_with(&configuration, &["--sentinel"]).await?);
-        }
-        for sentinel in &sentinels {
-            for found in ["num-slaves\n1", "num-other-sentinels\n2"] {
-                sentinel
-                    .says(&["SENTINEL", "MASTER", "shop"], found)
-                    .await?;
-            }
-        }
+        let primary = Redis::start_by(extras, &[], Some(rng)).await?;
+        let front = primary.front();
+        let Redis {
+            server,
+            clock,
+            proxy,
+            port,
+        } = primary;
+        let started =
+            spawn_blocking(move || kit::sentinel::Watched::watch(server, front, DOWN_AFTER));
+        let started = started.await?;
+        let url = started.url();
+        let plain = |server| Redis::of(server, None, None);
         Ok(Self {
-            primary,
-            replica,
-            sentinels,
+            primary: Redis {
+                server: started.primary,
+                port,
+                clock,
+                proxy,
+            },
+            replica: plain(started.replica),
+            sentinels: started.sentinels.into_iter().map(plain).collect(),
+            url,
         })
     }
 
     pub(crate) fn url(&self) -> String {
-        let hosts = self.sentinels.iter();
-        let hosts: Vec<String> = hosts.map(|one| format!("127.0.0.1:{}", one.port)).collect();
-        format!("redis+sentinel://{}/0?master=shop", hosts.join(","))
+        self.url.clone()
     }
 }
 
@@ -280,21 +223,21 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(extras: Extras, rng: &mut Rng) -> Result<Self> {
-        let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"];
+        let clocks: Vec<Option<WallClock>> =
+            (0..6).map(|_| extras.clocks.then(WallClock::new)).collect();
+        let own = clocks.clone();
+        let started = spawn_blocking(move || {
+            let words = ["--cluster-node-timeout", "1500"];
+            kit::cluster::Cluster::start_by(1, |at| options(&words, own[at].as_ref()))
+        });
         let mut servers = Vec::new();
-        for _ in 0..6 {
-            servers.push(Redis::start_by(extras, &words, rng).await?);
+        for (server, clock) in started.await?.servers.into_iter().zip(clocks) {
+            servers.push(Redis::of(
+                server,
+                clock,
+                extras.proxies.then_some(&mut *rng),
+            ));
         }
-        let hosts: Vec<String> = servers
-            .iter()
-            .map(|one| format!("127.0.0.1:{}", one.port))
-            .collect();
-        let mut words = vec!["--cluster", "create"];
-        words.extend(hosts.iter().map(String::as_str));
-        words.extend(["--cluster-replicas", "1", "--cluster-yes"]);
-        run("redis-cli", &words)
-            .await
-            .context("redis-cli of Debian's redis-tools")?;
         let cluster = Self { servers };
         for server in &cluster.servers {
             if server.proxy.is_some() {
@@ -310,9 +253,6 @@ impl Cluster {
             server
                 .says(&["CLUSTER", "INFO"], "cluster_state:ok")
                 .await?;
-            if !is_primary(server).await {
-                server.follows().await?;
-            }
         }
         Ok(cluster)
     }

@@ -6,10 +6,11 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use quell_testkit::process::Process;
 use serde_json::{Value, json};
 
 use crate::http::Client;
-use crate::process::{PATIENCE, Process, wait};
+use crate::process::{PATIENCE, start, wait};
 
 /// A running server.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Server {
             command.arg("--rules").arg(&file);
         }
         command.args(words);
-        Self::launch(Process::start(command, folder)?).await
+        Self::launch(start(command, folder)).await
     }
 
     /// Waits until a started process reports where it listens.
@@ -67,7 +68,7 @@ impl Server {
             resp: 0,
         };
         let ready = wait("the server is ready", PATIENCE, async || {
-            let log = server.process.log();
+            let log = server.process.stderr();
             // The last line may be incomplete.
             let lines = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
             let ready = lines.lines().find_map(|line| line.strip_prefix("ready: "));
@@ -164,7 +165,7 @@ impl Server {
 
     /// The number of lines of its log that contain these words.
     pub(crate) fn logged(&self, words: &str) -> usize {
-        let log = self.process.log();
+        let log = self.process.stderr();
         log.lines().filter(|line| line.contains(words)).count()
     }
 

@@ -17,7 +17,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 15] = [
+const LAYERS: [(&str, &[&str]); 16] = [
     ("quell-core", &[]),
     ("quell", &["quell-core", "quell-shares"]),
     ("quell-redis", &["quell", "quell-core"]),
@@ -74,7 +74,8 @@ const LAYERS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("quell-sim", &["quell-core", "quell-shares"]),
-    ("quell-chaos", &[]),
+    ("quell-chaos", &["quell-testkit"]),
+    ("quell-testkit", &[]),
     (
         "quell-fuzz",
         &[

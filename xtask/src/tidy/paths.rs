@@ -22,7 +22,11 @@ const NOT_OURS: [&str; 2] = ["github.com/", "quell"];
 const LIMITS: &str = "docs/limits.md";
 
 /// Crates whose bounds no user meets.
-const TOOLS: [&str; 2] = ["crates/quell-sim/", "crates/quell-chaos/"];
+const TOOLS: [&str; 3] = [
+    "crates/quell-sim/",
+    "crates/quell-chaos/",
+    "crates/quell-testkit/",
+];
 
 /// Public bounds that no user meets: what a coordinator may answer, and what an auditor keeps.
 const INTERNAL: [&str; 2] = ["MAX_RETRY_S", "MAX_INTERVALS"];

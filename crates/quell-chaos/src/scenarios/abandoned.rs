@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::load::{Account, Load};
 use crate::process::wait;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -27,8 +27,8 @@ const BACK: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
+    let server = Server::start(RULES, &["--store", &proxy.redis_url()]).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let mut impatient = JoinSet::new();
     for client in 0..16 {
@@ -39,7 +39,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     for _ in 0..2 {
         let fault = rng.pick(&[
             Fault::Stall,
-            Fault::Drop,
+            Fault::Lose,
             Fault::Delay(Duration::from_millis(700)),
         ]);
         proxy.set(fault);
@@ -64,7 +64,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     }
     impatient.abort_all();
     let panics = server.logged("panicked");
-    ensure!(panics == 0, "{}", server.process.log());
+    ensure!(panics == 0, "{}", server.process.stderr());
     Ok(format!(
         "answered by the store again after {}",
         summary.join(", ")

@@ -4,13 +4,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use quell_testkit::wall_clock::WallClock;
 use serde_json::json;
 
 use crate::load::{Kind, Load};
 use crate::process::wait;
 use crate::rng::Rng;
 use crate::server::{Server, quell};
-use crate::wall_clock::WallClock;
 
 const LIMIT: usize = 20;
 
@@ -38,9 +38,9 @@ const PATHS: [(&str, u64); 5] = [
 const DAY: i64 = 86_400;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let clock = WallClock::new()?;
+    let clock = WallClock::new();
     let mut command = Command::new(quell()?);
-    clock.give_to(&mut command)?;
+    clock.give_to(&mut command);
     let server = Server::start_by(command, RULES, &[]).await?;
     let mut admitted = [0; PATHS.len()];
     let (mut offset, mut ahead) = (0, 0);
@@ -65,11 +65,11 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         };
         offset += step;
         ahead += usize::from(step > 0);
-        clock.set(offset as f64)?;
+        clock.set(offset as f64);
         steps.push(offset);
     }
     let panics = server.logged("panicked");
-    ensure!(panics == 0, "{}", server.process.log());
+    ensure!(panics == 0, "{}", server.process.stderr());
     let admitted: Vec<String> = PATHS
         .iter()
         .zip(admitted)

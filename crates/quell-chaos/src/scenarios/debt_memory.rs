@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 use tokio::task::JoinSet;
 
 use crate::process::wait;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::resp::{Reply, Resp, frame};
 use crate::rng::Rng;
@@ -29,12 +29,12 @@ const SENT: u64 = 120 * MIB;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
+    let server = Server::start(RULES, &["--store", &proxy.redis_url()]).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let length = usize::try_from(rng.within(6_000..8_000))?;
     let keys = usize::try_from(SENT)? / length;
-    let before = server.process.memory()?;
+    let before = server.process.memory("VmRSS");
     proxy.set(Fault::Refuse);
     let mut tasks: JoinSet<Result<usize>> = JoinSet::new();
     for client in 0..4 {
@@ -62,7 +62,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     while let Some(done) = tasks.join_next().await {
         allowed += done??;
     }
-    let grown = server.process.memory()?.saturating_sub(before);
+    let grown = server.process.memory("VmRSS").saturating_sub(before);
     ensure!(allowed > 0, "no call was admitted");
     ensure!(
         grown <= MOST,
@@ -78,7 +78,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     };
     wait("all is paid", Duration::from_secs(60), paid).await?;
     let took = back.elapsed();
-    let stays = server.process.memory()?.saturating_sub(before);
+    let stays = server.process.memory("VmRSS").saturating_sub(before);
     Ok(format!(
         "{keys} keys of {length} bytes, {allowed} let pass: {} MiB more, {} MiB when all is paid {took:.1?} later",
         grown / MIB,

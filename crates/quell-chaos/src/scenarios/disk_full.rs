@@ -64,7 +64,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
 
     // A crash, with the remains of a snapshot that did not fit.
     let mut server = server;
-    server.process.crash();
+    server.process.kill();
     let next = Server::start(RULES, &words).await?;
     let after = load(&next, "before").length(300).run(rng).await?;
     after.is_documented()?;

@@ -33,7 +33,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ready.text
     );
     let warning = wait("the server reports a store that evicts", SOON, async || {
-        let log = server.process.log();
+        let log = server.process.stderr();
         let line = log.lines().find(|line| line.contains("allkeys-lru"));
         line.map(str::to_owned)
     })

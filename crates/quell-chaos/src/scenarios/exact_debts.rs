@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::load::Load;
 use crate::process::wait;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -43,14 +43,14 @@ enum Loss {
 impl Loss {
     /// Whether every call that was sent was charged, so that no call is uncertain.
     fn is_exact(self) -> bool {
-        matches!(self, Self::Network(Fault::DropAnswers) | Self::Refuses(..))
+        matches!(self, Self::Network(Fault::LoseAnswers) | Self::Refuses(..))
     }
 }
 
 const LOSSES: [Loss; 7] = [
     Loss::Network(Fault::Refuse),
-    Loss::Network(Fault::Drop),
-    Loss::Network(Fault::DropAnswers),
+    Loss::Network(Fault::Lose),
+    Loss::Network(Fault::LoseAnswers),
     Loss::Network(Fault::Cut),
     Loss::Frozen,
     Loss::Refuses("min-replicas-to-write", "1", "0"),
@@ -59,8 +59,8 @@ const LOSSES: [Loss; 7] = [
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
+    let server = Server::start(RULES, &["--store", &proxy.redis_url()]).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let mut losses = LOSSES.to_vec();
     let mut summary = Vec::new();
@@ -91,7 +91,7 @@ async fn outage(
     let begun = Instant::now();
     match loss {
         Loss::Network(fault) => proxy.set(fault),
-        Loss::Frozen => redis.freeze()?,
+        Loss::Frozen => redis.freeze(),
         Loss::Refuses(name, on, _) => redis.configure(name, on).await?,
     }
     let mut times = vec![];
@@ -111,7 +111,7 @@ async fn outage(
             tokio::time::sleep(Duration::from_millis(20)).await;
             proxy.set(Fault::None);
         }
-        Loss::Frozen => redis.thaw()?,
+        Loss::Frozen => redis.thaw(),
         Loss::Refuses(name, _, off) => redis.configure(name, off).await?,
     }
     server.has_paid(FOUND).await?;

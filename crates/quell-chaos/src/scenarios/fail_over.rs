@@ -56,8 +56,8 @@ async fn sentinel(rng: &mut Rng) -> Result<String> {
     );
     watched.primary.command(&["FLUSHALL"]).await?;
 
-    watched.primary.freeze()?;
-    watched.sentinels[0].freeze()?;
+    watched.primary.freeze();
+    watched.sentinels[0].freeze();
     wait("the replica is promoted", PATIENCE, async || {
         // Calls go on meanwhile, so that the server notices.
         drop(Load::on(server.http, "/a", "u").length(20).run(rng).await);
@@ -84,9 +84,9 @@ async fn cluster(rng: &mut Rng) -> Result<String> {
     let lost = rng.pick(&primaries);
     let hangs = rng.within(0..2) == 0;
     if hangs {
-        cluster.servers[lost].freeze()?;
+        cluster.servers[lost].freeze();
     } else {
-        cluster.servers[lost].crash();
+        cluster.servers[lost].kill();
     }
     wait("a replica is promoted", PATIENCE, async || {
         drop(users(&server).length(20).run(rng).await);
@@ -109,7 +109,7 @@ async fn cluster(rng: &mut Rng) -> Result<String> {
 /// degraded for a while.
 async fn ends_back(server: &Server) -> Result<()> {
     wait("the log ends with the store being back", BACK, async || {
-        let log = server.process.log();
+        let log = server.process.stderr();
         let last = log.lines().rfind(|line| line.contains("the store is "));
         last?.contains("back").then_some(())
     })

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 
 use crate::fleet::{Durations, Fleet, excess};
 use crate::load::{Account, Aim, Kind, Load};
-use crate::proxy::Fault;
 use crate::rng::Rng;
+use quell_testkit::proxy::Fault;
 
 /// Units per second of the limit.
 const RATE: f64 = 300.0;
@@ -99,17 +99,17 @@ async fn strike(fleet: &mut Fleet, rng: &mut Rng) -> Result<()> {
             fleet.coordinators[coordinator].crash()?;
         }
         4 => {
-            fleet.etcd.signal("STOP")?;
+            fleet.etcd.signal("STOP");
             pause().await;
-            fleet.etcd.signal("CONT")?;
+            fleet.etcd.signal("CONT");
         }
         _ => {
             let delay = Duration::from_millis(rng.within(20..800));
             let faults = [
                 Fault::Delay(delay),
                 Fault::Stall,
-                Fault::Drop,
-                Fault::DropAnswers,
+                Fault::Lose,
+                Fault::LoseAnswers,
                 Fault::Refuse,
             ];
             let links = fleet.links();
@@ -117,8 +117,7 @@ async fn strike(fleet: &mut Fleet, rng: &mut Rng) -> Result<()> {
             link.set(rng.pick(&faults));
             pause().await;
             // What was lost on a connection does not come: it is as if a router had forgotten it.
-            link.forget_connections();
-            link.set(Fault::None);
+            link.set(Fault::Forgotten);
         }
     }
     Ok(())

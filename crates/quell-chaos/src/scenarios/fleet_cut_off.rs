@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use quell_testkit::proxy::Fault;
 
 use crate::fleet::{Durations, Fleet, excess};
 use crate::load::{Account, Aim, Kind, Load};
-use crate::proxy::Fault;
 use crate::rng::Rng;
 
 /// Units per second of the limit.
@@ -73,7 +73,7 @@ async fn play(fleet: &mut Fleet, scene: Scene, rng: &mut Rng) -> Result<Account>
     let length = AFTER + Duration::from_millis(settles);
     let running = load(fleet, &aim, length).start(rng);
     sleep(settles).await;
-    let lost = rng.pick(&[Fault::Drop, Fault::Stall, Fault::Refuse]);
+    let lost = rng.pick(&[Fault::Lose, Fault::Stall, Fault::Refuse]);
     let links = fleet.links_of(node);
     let cut = |fault| links.iter().for_each(|link| link.set(fault));
     match scene {
@@ -100,7 +100,7 @@ async fn play(fleet: &mut Fleet, scene: Scene, rng: &mut Rng) -> Result<Account>
             )));
             aim.at_all();
             sleep(250).await;
-            cut(Fault::Drop);
+            cut(Fault::Lose);
         }
         Scene::Frozen => {
             for (place, link) in links.iter().enumerate() {
@@ -109,7 +109,7 @@ async fn play(fleet: &mut Fleet, scene: Scene, rng: &mut Rng) -> Result<Account>
                 }
             }
             // Nobody tells it that its time is over.
-            fleet.back_of(leader).set(Fault::Drop);
+            fleet.back_of(leader).set(Fault::Lose);
             fleet.coordinators[leader].signal("STOP")?;
             aim.at_all();
             tokio::time::sleep(LEASE).await;
@@ -125,8 +125,7 @@ async fn play(fleet: &mut Fleet, scene: Scene, rng: &mut Rng) -> Result<Account>
         .try_for_each(|one| one.signal("CONT"))?;
     for link in fleet.links_of(node).iter().chain([fleet.back_of(leader)]) {
         // What was held back on the way does not come any more.
-        link.forget_connections();
-        link.set(Fault::None);
+        link.set(Fault::Forgotten);
     }
     Ok(account)
 }

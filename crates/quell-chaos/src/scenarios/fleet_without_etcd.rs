@@ -83,7 +83,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         "{least} with a tenth of the static shares, which is {tenth}; {account}"
     );
 
-    fleet.etcd.start_again()?;
+    fleet.etcd.begin_again();
     fleet.is_granted().await?;
     let back = gone.elapsed() - GONE;
     let calm = load(&fleet, Duration::from_millis(CALM)).run(rng).await?;

@@ -51,8 +51,13 @@ impl Fault {
                 redis.command(&["REPLICAOF", "NO", "ONE"]).await?;
                 Ok(())
             }
-            Self::Frozen if is_on => redis.freeze(),
-            Self::Frozen => redis.thaw(),
+            Self::Frozen => {
+                match is_on {
+                    true => redis.freeze(),
+                    false => redis.thaw(),
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -80,7 +85,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ensure!(gone < 0.5, "after {trouble:?}: quell_degraded {gone}");
         summary.push(format!("{trouble:?} {failure:?}"));
     }
-    let log = server.process.log();
+    let log = server.process.stderr();
     let changes: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("store is gone") || line.contains("store is back"))

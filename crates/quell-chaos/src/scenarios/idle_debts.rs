@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::load::{Account, Load};
 use crate::process::wait;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -25,8 +25,8 @@ const PAID: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
+    let server = Server::start(RULES, &["--store", &proxy.redis_url()]).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let users: Vec<String> = (0..USERS).map(|user| format!("u{user}")).collect();
     let load = |port| Load {
@@ -34,7 +34,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         ..Load::on(port, "/a", "").clients(4)
     };
     // No calls are made while the store is being lost, so that none is on its way.
-    proxy.set(rng.pick(&[Fault::Refuse, Fault::Drop]));
+    proxy.set(rng.pick(&[Fault::Refuse, Fault::Lose]));
     let begun = Instant::now();
     let one = Load::on(server.http, "/a", "somebody else")
         .clients(4)

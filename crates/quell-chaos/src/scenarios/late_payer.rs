@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 use serde_json::json;
 
 use crate::load::{Account, Call, Load};
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -32,8 +32,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
     let (mut proxies, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        let proxy = Proxy::start(redis.port, rng).await?;
-        let words = ["--store", &proxy.url(), "--store-timeout", "300ms"];
+        let proxy = Proxy::seeded(redis.port, rng.next());
+        let words = ["--store", &proxy.redis_url(), "--store-timeout", "300ms"];
         servers.push(Server::start(RULES, &words).await?);
         proxies.push(proxy);
     }
@@ -50,7 +50,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
             "before anything happened: {account}"
         );
     }
-    let fault = rng.pick(&[Fault::Refuse, Fault::Drop]);
+    let fault = rng.pick(&[Fault::Refuse, Fault::Lose]);
     lose(&servers, &proxies, fault, rng).await?;
     let mut running = Vec::new();
     for (place, (path, _)) in accounts.iter().enumerate() {

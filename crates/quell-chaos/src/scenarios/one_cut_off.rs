@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::load::{Account, Load, Running};
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -22,11 +22,11 @@ const CLIENTS: usize = 4;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let near = Proxy::start(redis.port, rng).await?;
-    let far = Proxy::start(redis.port, rng).await?;
+    let near = Proxy::seeded(redis.port, rng.next());
+    let far = Proxy::seeded(redis.port, rng.next());
     let servers = [
-        Server::start(RULES, &["--store", &near.url()]).await?,
-        Server::start(RULES, &["--store", &far.url()]).await?,
+        Server::start(RULES, &["--store", &near.redis_url()]).await?,
+        Server::start(RULES, &["--store", &far.redis_url()]).await?,
     ];
     let load = |path| Load {
         ports: servers.each_ref().map(|server| server.http).to_vec(),
@@ -38,7 +38,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     });
     let quota = load("/quota").length(6_000).start(rng);
     tokio::time::sleep(Duration::from_millis(rng.within(50..600))).await;
-    let fault = rng.pick(&[Fault::Refuse, Fault::Drop, Fault::Stall]);
+    let fault = rng.pick(&[Fault::Refuse, Fault::Lose, Fault::Stall]);
     let both = rng.within(0..2) == 0;
     let (begun, soon) = (Instant::now(), Duration::from_secs(2));
     far.set(fault);

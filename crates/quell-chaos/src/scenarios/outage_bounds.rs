@@ -76,13 +76,13 @@ rules:
     load.ports = servers.iter().map(|server| server.http).collect();
     let load = load.length(length).start(rng);
     pause(before).await;
-    store.freeze()?;
+    store.freeze();
     pause(OUTAGE).await;
-    store.thaw()?;
+    store.thaw();
     pause(between).await;
-    store.crash();
+    store.kill();
     pause(OUTAGE).await;
-    store.start_again().await?;
+    store.start_again();
     let account = load.finish().await?;
     for server in &servers {
         server.has_paid(PATIENCE).await?;

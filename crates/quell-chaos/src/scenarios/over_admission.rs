@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::join_all;
+use quell_testkit::proxy;
 
 use super::over_admission_cell::{Algorithm, Cell, Fault, ON_REDIS, Offer, Rung};
 use crate::load::{Account, Aim, Load, Running};
 use crate::process::{PATIENCE, wait};
-use crate::proxy;
 use crate::redis::{Redis, Store};
 use crate::rng::Rng;
 use crate::server::Server;
@@ -209,18 +209,18 @@ rules:
         match self.cell.fault {
             Fault::Several => self.several(store, &mut attacked, rng).await?,
             Fault::Paused => {
-                self.servers[0].process.signal("STOP")?;
+                self.servers[0].process.signal("STOP");
                 pause(rng.within(550..900)).await;
-                self.servers[0].process.signal("CONT")?;
+                self.servers[0].process.signal("CONT");
             }
             Fault::Frozen => {
-                store.freeze()?;
+                store.freeze();
                 pause(rng.within(300..700)).await;
-                store.thaw()?;
+                store.thaw();
             }
             Fault::AnswersLost => {
                 let proxy = store.proxy.as_ref().context("there is no proxy")?;
-                for fault in [proxy::Fault::DropAnswers, proxy::Fault::None] {
+                for fault in [proxy::Fault::LoseAnswers, proxy::Fault::None] {
                     proxy.set(fault);
                     // Sentinels miss their answers as well, and must not yet promote the replica.
                     pause(rng.within(200..500)).await;
@@ -228,14 +228,20 @@ rules:
             }
             Fault::Killed => {
                 attacked.lost = Some(Instant::now());
-                self.servers[1].process.crash();
+                self.servers[1].process.kill();
                 others.push(self.replace(1, rng).await?);
             }
             Fault::Replaced => {
                 others.push(self.leave(&aim, &mut attacked, rng).await?);
             }
             Fault::Emptied => self.forgets(empty(store), &mut attacked).await?,
-            Fault::StartedEmpty => self.forgets(store.start_again(), &mut attacked).await?,
+            Fault::StartedEmpty => {
+                let begun = async {
+                    store.start_again();
+                    Ok(())
+                };
+                self.forgets(begun, &mut attacked).await?;
+            }
             Fault::ClockSteps => {
                 let ahead = rng.within(300..1_500) as f64 / 1_000.0;
                 attacked.forgot = Some(Instant::now());
@@ -246,7 +252,7 @@ rules:
                         .clock
                         .as_ref()
                         .context("there is no clock")?
-                        .set(ahead)?;
+                        .set(ahead);
                     pause(rng.within(300..900)).await;
                 }
             }
@@ -265,15 +271,15 @@ rules:
         attacked: &mut Attacked,
         rng: &mut Rng,
     ) -> Result<()> {
-        self.servers[0].process.signal("STOP")?;
+        self.servers[0].process.signal("STOP");
         pause(rng.within(300..900)).await;
-        self.servers[0].process.signal("CONT")?;
-        store.freeze()?;
+        self.servers[0].process.signal("CONT");
+        store.freeze();
         pause(rng.within(300..700)).await;
-        store.thaw()?;
+        store.thaw();
         pause(rng.within(200..400)).await;
         attacked.lost = Some(Instant::now());
-        self.servers[1].process.crash();
+        self.servers[1].process.kill();
         pause(rng.within(400..700)).await;
         self.forgets(empty(store), attacked).await
     }
@@ -345,7 +351,7 @@ rules:
             .collect();
         aim.at(&others);
         attacked.lost = Some(Instant::now());
-        self.servers[1].process.signal("TERM")?;
+        self.servers[1].process.signal("TERM");
         let ended = self.servers[1].end(PATIENCE).await?;
         ensure!(ended.success(), "the server that leaves ends with {ended}");
         self.replace(1, rng).await

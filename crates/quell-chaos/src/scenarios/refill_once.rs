@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::load::Load;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -24,8 +24,8 @@ const PAID: Duration = Duration::from_secs(4);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
+    let server = Server::start(RULES, &["--store", &proxy.redis_url()]).await?;
     let load = Load::on(server.http, "/a", "u").clients(CLIENTS).pause(10);
     let load = load.length(7_500).start(rng);
     let mut times = Vec::new();
@@ -34,7 +34,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         server.has_paid(PAID).await?;
         tokio::time::sleep(Duration::from_millis(rng.within(0..300))).await;
         let begun = Instant::now();
-        proxy.set(rng.pick(&[Fault::Refuse, Fault::Stall, Fault::Drop, Fault::DropAnswers]));
+        proxy.set(rng.pick(&[Fault::Refuse, Fault::Stall, Fault::Lose, Fault::LoseAnswers]));
         times.push(server.loses_store(begun, Duration::from_secs(2)).await?);
         tokio::time::sleep(Duration::from_millis(rng.within(1_200..1_800))).await;
         // A call that has no answer by now never gets one: its connection ends.

@@ -8,11 +8,11 @@ use http_body_util::Full;
 use hyper::Request;
 use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use quell_testkit::proxy::{Fault, Proxy};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::load::Load;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -32,9 +32,9 @@ const GIVES_UP: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
     // A payment that is sent and not answered in time counts as made; here all are answered in time.
-    let words = ["--store", &proxy.url(), "--store-timeout", "5s"];
+    let words = ["--store", &proxy.redis_url(), "--store-timeout", "5s"];
     let server = Server::start(RULES, &words).await?;
     let mut summary = Vec::new();
     for clients in [64, 4, 1] {

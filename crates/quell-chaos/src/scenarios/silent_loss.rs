@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::load::Load;
-use crate::proxy::Proxy;
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -26,10 +26,10 @@ const MOST_DEGRADED: usize = 2;
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
     let server = Server::start(
         RULES,
-        &["--store", &proxy.url(), "--store-timeout", "300ms"],
+        &["--store", &proxy.redis_url(), "--store-timeout", "300ms"],
     )
     .await?;
     let quiet = |ms| Load::on(server.http, "/a", "quiet").pause(50).length(ms);
@@ -37,7 +37,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     before.is_documented()?;
     ensure!(before.degraded() == 0, "before anything happened: {before}");
     tokio::time::sleep(Duration::from_millis(rng.within(6_000..8_000))).await;
-    proxy.forget_connections();
+    proxy.set(Fault::Forgotten);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let after = quiet(1_500).run(rng).await?;
     after.is_documented()?;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::load::{Account, Call, Kind};
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -25,8 +25,8 @@ rules:
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
-    let proxy = Proxy::start(redis.port, rng).await?;
-    let server = Server::start(RULES, &["--store", &proxy.url()]).await?;
+    let proxy = Proxy::seeded(redis.port, rng.next());
+    let server = Server::start(RULES, &["--store", &proxy.redis_url()]).await?;
     server.is_status("ok", Duration::from_secs(20)).await?;
     let mut client = server.client();
     for id in ["a", "b"] {
@@ -47,7 +47,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
         });
     }
     tokio::time::sleep(Duration::from_millis(rng.within(200..600))).await;
-    let fault = rng.pick(&[Fault::Refuse, Fault::Drop, Fault::Cut]);
+    let fault = rng.pick(&[Fault::Refuse, Fault::Lose, Fault::Cut]);
     proxy.set(fault);
     let by_hand = ends(&server).await?;
     tokio::time::sleep(Duration::from_millis(1_500)).await;

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::load::{Account, Kind, Load};
 use crate::process::wait;
-use crate::proxy::{Fault, Proxy};
 use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
@@ -67,8 +67,8 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let redis = Redis::start(&[]).await?;
     let (mut proxies, mut servers) = (Vec::new(), Vec::new());
     for _ in 0..nodes {
-        let proxy = Proxy::start(redis.port, rng).await?;
-        servers.push(Server::start(&rules(nodes), &["--store", &proxy.url()]).await?);
+        let proxy = Proxy::seeded(redis.port, rng.next());
+        servers.push(Server::start(&rules(nodes), &["--store", &proxy.redis_url()]).await?);
         proxies.push(proxy);
     }
     let mut sky = Sky {
@@ -193,9 +193,9 @@ impl Sky {
         let choices = if self.only_answers { 5 } else { 9 };
         let what = match rng.within(0..choices) {
             0 => {
-                self.redis.freeze()?;
+                self.redis.freeze();
                 self.until_gone(begun, length, |_| true).await;
-                self.redis.thaw()?;
+                self.redis.thaw();
                 "freeze".to_owned()
             }
             1 => {
@@ -218,14 +218,14 @@ impl Sky {
                 "script flush, client kill".to_owned()
             }
             3 => {
-                self.servers[at].process.signal("STOP")?;
+                self.servers[at].process.signal("STOP");
                 tokio::time::sleep(length).await;
-                self.servers[at].process.signal("CONT")?;
+                self.servers[at].process.signal("CONT");
                 self.lost.push((begun, Instant::now() + LATE));
                 format!("server {at} frozen")
             }
             5 => {
-                self.proxies[at].forget_connections();
+                self.proxies[at].set(Fault::Forgotten);
                 self.until_gone(begun, Duration::from_millis(300), |index| index == at)
                     .await;
                 format!("connections of {at} forgotten")
@@ -260,11 +260,11 @@ impl Sky {
     /// A fault on the connections of one server, or of all.
     async fn fault(&mut self, at: usize, length: Duration, rng: &mut Rng) -> String {
         let late = Duration::from_millis(rng.within(5..150));
-        let of_answers = [Fault::Delay(late), Fault::DropAnswers];
+        let of_answers = [Fault::Delay(late), Fault::LoseAnswers];
         let other = [
             Fault::Split,
             Fault::Stall,
-            Fault::Drop,
+            Fault::Lose,
             Fault::Refuse,
             Fault::Garble,
             Fault::Cut,
@@ -318,7 +318,7 @@ impl Sky {
                 bail!("{error}: {last}");
             }
             let panics = server.logged("panicked");
-            ensure!(panics == 0, "{}", server.process.log());
+            ensure!(panics == 0, "{}", server.process.stderr());
         }
         Ok(start.elapsed())
     }

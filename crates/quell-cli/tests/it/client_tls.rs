@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
+use quell_testkit::certificates::Certificates;
+
 use crate::files::{Folder, window_rules};
-use crate::listener_tls::Certificates;
 use crate::process::{Run, quell, run};
-use crate::server::Server;
+use crate::server::{Server, tls_flags};
 
 const CHECK: [&str; 5] = ["check", "--domain", "shop", "-e", "user=a"];
 
@@ -25,7 +26,7 @@ fn serve(folder: &Folder, more: &[&str]) -> Command {
 #[test]
 fn a_server_is_asked_over_https_if_its_authority_is_known() {
     let (folder, certificates) = (Folder::new(), Certificates::new());
-    let server = Server::spawn(serve(&folder, &[]).args(certificates.flags()));
+    let server = Server::spawn(serve(&folder, &[]).args(tls_flags(&certificates)));
     let url = format!("https://localhost:{}", server.http);
     let authority = certificates.path("ca.pem");
     let known = ["--ca", &authority];
@@ -86,7 +87,7 @@ fn a_certificate_is_shown_in_place_of_a_token() {
                  roles = [\"ask\"]\n";
     let credentials = folder.write("credentials.toml", entry);
     let more = ["--credentials", &credentials, "--tls-client-ca", &authority];
-    let server = Server::spawn(serve(&folder, &more).args(certificates.flags()));
+    let server = Server::spawn(serve(&folder, &more).args(tls_flags(&certificates)));
     let url = format!("https://localhost:{}", server.http);
     let with = |certificate: &str, key: &str| {
         check(

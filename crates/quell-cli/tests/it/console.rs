@@ -1,12 +1,14 @@
 //! The console in a browser: `tests/clients/console.mjs` uses it as a person does, by keyboard, on a wide
 //! and on a narrow screen, and looks for what is in the way of people who cannot see it.
 
+use quell_testkit::port::free_port;
+use quell_testkit::redis::Redis;
+
 use crate::clients::{browser, curl, screenshots};
 use crate::files::Folder;
 use crate::process::{quell, run, run_with_input, until};
 use crate::restart::Script;
-use crate::server::{Server, lasting_port};
-use crate::shared_store::Redis;
+use crate::server::Server;
 
 const RULES: &str = "
 domain: shop
@@ -41,7 +43,7 @@ pub(crate) fn add_person(file: &str, name: &str, roles: &[&str]) {
 
 /// A server that follows these rules in a Redis, into which Ann pushed them. It goes when it is dropped.
 fn stored(rules: &str) -> (Redis, Server) {
-    let (folder, redis) = (Folder::new(), Redis::start());
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
     let file = folder.write("first.yaml", rules);
     run(quell(&["rules", "push", "--store", &redis.url(), &file]).env("USER", "ann"))
         .expect_success();
@@ -106,7 +108,7 @@ fn ten_thousand_rules_are_edited_in_a_browser() {
 fn a_person_sees_what_happens_in_a_browser() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
-    let port = lasting_port();
+    let port = free_port();
     let data = folder.path("data");
     let open = || Server::start_on(port, 0, &["--rules", &rules, "--data-dir", &data]);
     let server = open();
@@ -135,7 +137,7 @@ fn pictures_for_the_docs_are_taken() {
 #[test]
 fn a_damaged_version_is_replaced_in_the_console() {
     let (redis, server) = stored(STORED);
-    redis.say(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
+    redis.command(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
     let form = server.get("/console/rules/edit?store=0");
     assert!(
         form.contains("is another text than the one that was pushed"),
@@ -171,7 +173,7 @@ fn a_damaged_version_is_replaced_in_the_console() {
 #[test]
 fn an_emptied_store_is_filled_again_in_the_console() {
     let (redis, server) = stored(STORED);
-    redis.say(&["FLUSHALL"]);
+    redis.command(&["FLUSHALL"]);
     let words = "The store has no rules any more";
     let shown = server.get("/console/rules");
     assert!(shown.contains(words), "{shown}");
@@ -315,7 +317,7 @@ fn nothing_that_was_typed_into_the_editor_is_lost() {
 /// The same text is refused in all places that take rules, with the same words.
 #[test]
 fn two_limits_with_one_name_in_a_fleet_are_pushed_by_nobody() {
-    let (folder, redis) = (Folder::new(), Redis::start());
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
     let document = |domain: &str| {
         format!(
             "domain: {domain}\ndefaults: {{ rung: shares, cluster_size: 2 }}\n\
@@ -389,9 +391,9 @@ fn a_store_that_is_not_as_it_was_is_seen_in_a_browser() {
         script.expect("a store is seen");
         script.end();
     };
-    redis.say(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
+    redis.command(&["HSET", "quell:rules:1:{book}:1", "text", "domain: shop"]);
     see("damaged");
-    redis.say(&["FLUSHALL"]);
+    redis.command(&["FLUSHALL"]);
     see("emptied");
     drop(redis);
     see("gone");

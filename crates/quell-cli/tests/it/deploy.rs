@@ -8,14 +8,14 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::Stdio;
 
+use quell_testkit::certificates::Certificates;
 use serde_json::Value;
 
 use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze};
 use crate::files::{Folder, of_repository};
-use crate::listener_tls::Certificates;
 use crate::pages::blocks;
 use crate::process::{quell, run, until};
-use crate::server::Server;
+use crate::server::{Server, tls_flags};
 
 fn read(file: &str) -> String {
     fs::read_to_string(of_repository(&format!("deploy/{file}"))).unwrap()
@@ -214,7 +214,7 @@ fn settings_on_pages_are_settings() {
 #[test]
 fn credentials_on_pages_are_credentials() {
     let (folder, certificates) = (Folder::new(), Certificates::new());
-    let (authority, flags) = (certificates.path("ca.pem"), certificates.flags());
+    let (authority, flags) = (certificates.path("ca.pem"), tls_flags(&certificates));
     for (page, begins) in [
         ("credentials.md", "[[tokens]]"),
         ("tls.md", "[[certificates]]"),

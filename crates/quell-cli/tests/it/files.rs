@@ -1,31 +1,8 @@
-//! Files: folders that are deleted when the test is over, and the files in them.
+//! Files: folders that are deleted when the test is over, those of the repository, and rules.
 
 use std::path::{Path, PathBuf};
 
-use tempfile::TempDir;
-
-/// A folder that is deleted when the test is over.
-pub(crate) struct Folder(TempDir);
-
-impl Folder {
-    /// An empty folder.
-    pub(crate) fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    /// The path of a file in it.
-    pub(crate) fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    /// Writes a file as editors do, in one step.
-    pub(crate) fn write(&self, name: &str, text: &str) -> String {
-        let (path, fresh) = (self.path(name), self.path(".fresh"));
-        std::fs::write(&fresh, text).unwrap();
-        std::fs::rename(&fresh, &path).unwrap();
-        path
-    }
-}
+pub(crate) use quell_testkit::files::Folder;
 
 /// A file of the repository.
 pub(crate) fn of_repository(path: &str) -> String {

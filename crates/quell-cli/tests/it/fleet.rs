@@ -17,7 +17,6 @@ mod hostile;
 mod large;
 mod load;
 pub(crate) mod metrics;
-mod proxy;
 mod rollout;
 mod routes;
 mod rules;
@@ -26,12 +25,13 @@ mod stages;
 use std::process::Command;
 use std::time::Duration;
 
+use quell_testkit::port::free_port;
+use quell_testkit::wall_clock::WallClock;
 use serde_json::Value;
 
 use crate::files::Folder;
 use crate::process::{Run, quell, run, until, until_every};
-use crate::server::{Server, lasting_port};
-use crate::wall_clock::WallClock;
+use crate::server::Server;
 
 /// Durations of the protocol that fit into a test.
 const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
@@ -84,8 +84,8 @@ impl Coordinator {
                 .chain(words)
                 .map(|word| (*word).to_owned())
                 .collect(),
-            nodes: lasting_port(),
-            admin: lasting_port(),
+            nodes: free_port(),
+            admin: free_port(),
             clock: None,
             server: None,
         }
@@ -208,7 +208,7 @@ impl Coordinator {
 fn spawn(words: &[&str], more: &[String], clock: Option<&WallClock>) -> Server {
     let mut command = quell(words);
     if let Some(clock) = clock {
-        clock.give_to(&mut command).unwrap();
+        clock.give_to(&mut command);
     }
     Server::spawn(command.args(more))
 }
@@ -266,7 +266,7 @@ impl Node {
                 .into_iter()
                 .chain(more.iter().map(|word| (*word).to_owned()))
                 .collect(),
-            port: lasting_port(),
+            port: free_port(),
             clock: None,
             server: None,
         }

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use quell_protocol::http::{AuthorizeMap, authorize};
+use quell_testkit::certificates::Certificates;
+use quell_testkit::port::free_port;
 use serde_json::Value;
 
 use crate::clients::{caddy, nginx};
 use crate::curl::{Reply, reply_of};
 use crate::files::{Folder, of_repository};
-use crate::listener_tls::Certificates;
 use crate::process::{quell, run, until};
-use crate::server::{Server, lasting_port};
+use crate::server::{Server, tls_flags};
 
 const RULES: &str = "
 domain: gateway
@@ -139,7 +140,7 @@ impl Gateway {
 
     /// nginx as one process, so that it ends with this one.
     pub(crate) fn nginx(site: &str, modules: &[&str]) -> Self {
-        let (folder, port) = (Folder::new(), lasting_port());
+        let (folder, port) = (Folder::new(), free_port());
         let directory = folder.path("");
         let modules: String = modules
             .iter()
@@ -160,7 +161,7 @@ impl Gateway {
     }
 
     fn caddy(site: &str) -> Self {
-        let (folder, port) = (Folder::new(), lasting_port());
+        let (folder, port) = (Folder::new(), free_port());
         let directory = folder.path("");
         let site = replace(site, ":80 {", &format!("http://:{port} {{\nbind 127.0.0.1"));
         let global = "{\nadmin off\nauto_https off\n}\n";
@@ -434,7 +435,7 @@ fn nginx_asks_over_tls() {
     let new = ["token", "new", "nginx", "--role", "ask", "--append"];
     let token = run(quell(&new).arg(&credentials)).expect_success();
     let rules = folder.write("gateway.yaml", RULES);
-    let flags = certificates.flags();
+    let flags = tls_flags(&certificates);
     let mut arguments: Vec<&str> = flags.iter().map(String::as_str).collect();
     arguments.extend(["--rules", &rules, "--credentials", &credentials]);
     arguments.extend(["--authorize-gateway", "original"]);

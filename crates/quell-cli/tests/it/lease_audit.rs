@@ -1,11 +1,12 @@
 //! The auditor of a real server: its metrics say nothing while the store remembers, and by how much each rule was
 //! exceeded when the store goes on with an older state, as a replica does that lacks the last charges.
 
+use quell_testkit::redis::Redis;
+
 use crate::clients::ab;
 use crate::files::Folder;
 use crate::process::{run, until};
 use crate::server::Server;
-use crate::shared_store::Redis;
 
 const RULES: [&str; 2] = [
     "domain: bucket
@@ -28,7 +29,10 @@ fn copy_states(redis: &Redis, from: &str, to: &str) {
             end
         end
         return 'done'";
-    assert_eq!(redis.say(&["EVAL", script, "0", from, to]).trim(), "done");
+    assert_eq!(
+        redis.command(&["EVAL", script, "0", from, to]).trim(),
+        "done"
+    );
 }
 
 fn numbers(server: &Server, domain: &str, rule: &str) -> [u64; 4] {
@@ -47,7 +51,7 @@ fn numbers(server: &Server, domain: &str, rule: &str) -> [u64; 4] {
 
 #[test]
 fn a_server_says_which_rule_was_exceeded_and_by_how_much() {
-    let (redis, folder) = (Redis::start(), Folder::new());
+    let (redis, folder) = (Redis::start(&[]), Folder::new());
     for (file, rules) in ["bucket.yaml", "window.yaml"].into_iter().zip(RULES) {
         folder.write(file, rules);
     }

@@ -1,73 +1,20 @@
 //! TLS of the listeners: client libraries, with tokens and with certificates.
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use quell_testkit::certificates::{CLIENT, Certificates};
 
 use crate::clients::{ioredis_eval, redis_py_eval};
 use crate::files::{Folder, window_rules};
 use crate::process::{quell, run};
-use crate::server::Server;
-
-/// The subject of the clients' certificate.
-const SUBJECT: &str = "spiffe://example.org/checkout";
-
-/// A folder with an authority, a certificate of a server and one of a client.
-pub(crate) struct Certificates {
-    folder: Folder,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Certificates {
-    pub(crate) fn new() -> Self {
-        let (mut params, key) = (CertificateParams::default(), KeyPair::generate().unwrap());
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "authority");
-        let folder = Folder::new();
-        folder.write("ca.pem", &params.self_signed(&key).unwrap().pem());
-        folder.write("ca.key", &key.serialize_pem());
-        let issuer = Issuer::new(params, key);
-        let made = Self { folder, issuer };
-        made.sign("server", SanType::DnsName("localhost".try_into().unwrap()));
-        made.sign("client", SanType::URI(SUBJECT.try_into().unwrap()));
-        made
-    }
-
-    /// Writes a certificate and its key.
-    pub(crate) fn sign(&self, name: &str, subject: SanType) {
-        let mut params = CertificateParams::default();
-        params.subject_alt_names = vec![subject];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        let write = |end: &str, text: &str| self.folder.write(&format!("{name}.{end}"), text);
-        write("key", &key.serialize_pem());
-        write("pem", &certificate.pem());
-    }
-
-    pub(crate) fn path(&self, name: &str) -> String {
-        self.folder.path(name)
-    }
-
-    /// The flags of a server.
-    pub(crate) fn flags(&self) -> [String; 4] {
-        let [certificate, key] = ["server.pem", "server.key"].map(|name| self.path(name));
-        [
-            "--tls-cert".to_owned(),
-            certificate,
-            "--tls-key".to_owned(),
-            key,
-        ]
-    }
-}
+use crate::server::{Server, tls_flags};
 
 /// By a token, and by a certificate in its place. curl, redis-cli and nginx do it on the page of TLS.
 #[test]
 fn libraries_of_redis_ask_over_tls() {
     let certificates = Certificates::new();
-    let folder = &certificates.folder;
+    let folder = Folder::new();
     let rules = folder.write("shop.yaml", &window_rules("shop", "9/h"));
     let entry = format!(
-        "[[certificates]]\nname = \"of-checkout\"\nsan = \"{SUBJECT}\"\nroles = [\"ask\"]\n\n"
+        "[[certificates]]\nname = \"of-checkout\"\nsan = \"{CLIENT}\"\nroles = [\"ask\"]\n\n"
     );
     let credentials = folder.write("credentials.toml", &entry);
     let mut new = quell(&["token", "new", "checkout", "--role", "ask"]);
@@ -78,7 +25,7 @@ fn libraries_of_redis_ask_over_tls() {
     let mut serve = quell(&["serve", "--http", "off", "--resp", "127.0.0.1:0"]);
     serve.args(["--rules", &rules, "--credentials", &credentials]);
     serve.args(["--tls-client-ca", &authority]);
-    let server = Server::spawn(serve.args(certificates.flags()));
+    let server = Server::spawn(serve.args(tls_flags(&certificates)));
     let port = server.resp;
     let python = format!(
         "import redis\n\

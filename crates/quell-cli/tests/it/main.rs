@@ -29,8 +29,6 @@ mod deb;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
-mod etcd;
-#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod fleet;
@@ -89,7 +87,3 @@ mod traces;
 mod unix;
 #[cfg(test)]
 mod usage;
-// That of the attacks on real servers.
-#[cfg(test)]
-#[path = "../../../quell-chaos/src/wall_clock.rs"]
-mod wall_clock;

@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::listener_tls::Certificates;
+use quell_testkit::certificates::Certificates;
+
 use crate::process::until;
-use crate::server::Server;
+use crate::server::{Server, tls_flags};
 
 /// What the buffers of all connections may take.
 const BUFFERS: u64 = 8_000_000;
@@ -158,7 +159,7 @@ fn no_attack_takes_more_memory_than_the_bound() {
 #[test]
 fn half_a_handshake_takes_no_more_memory_than_the_bound() {
     let certificates = Certificates::new();
-    let flags = certificates.flags();
+    let flags = tls_flags(&certificates);
     let flags = flags.each_ref().map(String::as_str);
     // Records of a ClientHello of 65,520 bytes.
     let record = [&[22, 3, 1, 0x40, 0][..], &[0; 16_384]].concat();

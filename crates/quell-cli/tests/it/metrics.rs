@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 
+use quell_testkit::certificates::Certificates;
+use quell_testkit::redis::Redis;
+
 use crate::clients::{curl, promtool, redis_cli};
 use crate::files::{Folder, of_repository};
 use crate::fleet::metrics::of_a_fleet;
-use crate::listener_tls::Certificates;
 use crate::process::{quell, run, run_with_input};
-use crate::server::Server;
-use crate::shared_store::Redis;
+use crate::server::{Server, tls_flags};
 
 const RULES: &str = "
 domain: 'shop \"north\"'
@@ -56,7 +57,7 @@ pub(crate) fn linted(metrics: String) -> String {
 fn metrics_over_tls() -> String {
     let certificates = Certificates::new();
     let mut serve = quell(&["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
-    let server = Server::spawn(serve.args(certificates.flags()));
+    let server = Server::spawn(serve.args(tls_flags(&certificates)));
     let url = format!("https://localhost:{}/metrics", server.http);
     let authority = certificates.path("ca.pem");
     let metrics = run(curl().args(["-s", "--cacert", &authority, &url])).expect_success();
@@ -175,7 +176,7 @@ fn deployed(metrics: &BTreeMap<String, String>) {
 
 #[test]
 fn promtool_finds_nothing_wrong_with_any_of_them() {
-    let (redis, folder) = (Redis::start(), Folder::new());
+    let (redis, folder) = (Redis::start(&[]), Folder::new());
     let (file, url) = (folder.write("rules.yaml", RULES), redis.url());
     let push = ["rules", "push", "--store", &url, &file];
     run(&mut quell(&push)).expect_success();

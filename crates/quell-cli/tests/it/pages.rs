@@ -19,11 +19,12 @@ use std::thread;
 use crate::clients::{ioredis_eval, redis_py_eval, require};
 use crate::files::{Folder, of_repository};
 use crate::process::run;
-use crate::server::{Server, lasting_port};
+use crate::server::Server;
 
 mod fixtures;
 
 use fixtures::Fixture;
+use quell_testkit::port::free_port;
 
 /// Why a block is run by no test.
 const SLOW: &str = "it takes minutes";
@@ -198,7 +199,7 @@ impl Place {
         let folder = Folder::new();
         symlink(of_repository("examples"), folder.path("examples")).unwrap();
         std::fs::create_dir(folder.path("running")).unwrap();
-        let ports = PORTS.map(|port| (port, lasting_port().to_string()));
+        let ports = PORTS.map(|port| (port, free_port().to_string()));
         Self {
             fixture: Fixture::of(page, &folder),
             folder,

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
+use quell_testkit::redis::Redis;
+
 use crate::files::{Folder, shared_rules};
 use crate::server::Server;
-use crate::shared_store::Redis;
 
 /// A proxy in front of a store that holds answers back until a number of calls is on its way.
 struct Gate {
@@ -101,8 +102,8 @@ fn reply(reader: &mut impl BufRead) -> Vec<String> {
 /// If the calls were sent one by one, the gate would never open.
 #[test]
 fn calls_that_came_together_wait_for_the_store_together() {
-    let redis = Redis::start();
-    let gate = Gate::start(redis.port);
+    let redis = Redis::start(&[]);
+    let gate = Gate::start(redis.port());
     let folder = Folder::new();
     let rules = folder.write("ab.yaml", &shared_rules("ab", "100/min"));
     let store = format!("redis://127.0.0.1:{}", gate.port);

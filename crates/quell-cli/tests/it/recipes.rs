@@ -7,13 +7,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use quell_testkit::redis::Redis;
 use serde_json::Value;
 
 use crate::clients::ab;
 use crate::files::{Folder, of_repository};
 use crate::process::{run, until};
 use crate::server::Server;
-use crate::shared_store::Redis;
 
 /// Calls of a run.
 const CALLS: usize = 110;
@@ -40,7 +40,7 @@ impl Recipe {
     fn start() -> Self {
         let page = std::fs::read_to_string(of_repository("docs/recipes.md")).unwrap();
         let (_, block) = page.split_once("```yaml\n").unwrap();
-        let (redis, folder) = (Redis::start(), Folder::new());
+        let (redis, folder) = (Redis::start(&[]), Folder::new());
         let rules = folder.write("recipes.yaml", block.split("```").next().unwrap());
         let log = folder.path("decisions.log");
         let store = ["--store", &redis.url(), "--store-timeout", "10s"];

@@ -9,10 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use quell_testkit::port::free_port;
+
 use crate::clients::{ioredis, redis_py};
 use crate::files::{Folder, window_rules};
 use crate::process::{PATIENCE, wait};
-use crate::server::{Server, lasting_port};
+use crate::server::Server;
 
 /// A script in the middle of its work.
 pub(crate) struct Script {
@@ -72,7 +74,7 @@ impl Drop for Script {
 fn converse(client: fn(u16) -> Command) {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", &window_rules("shop", "3/min"));
-    let port = lasting_port();
+    let port = free_port();
     let server = Server::start_on(0, port, &["--rules", &rules]);
     let mut script = Script::start(&mut client(port));
     script.expect("connected");

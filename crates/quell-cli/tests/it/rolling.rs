@@ -8,11 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use quell_testkit::port::free_port;
+
 use crate::clients::ab;
 use crate::files::{Folder, window_rules};
 use crate::gateways::Gateway;
 use crate::process::{PATIENCE, run, until};
-use crate::server::{Server, lasting_port};
+use crate::server::Server;
 
 /// Calls of one run of `ab`; it runs again and again until both servers were restarted.
 const CALLS: &str = "3000";
@@ -22,7 +24,7 @@ fn a_rolling_restart_loses_no_call() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", &window_rules("shop", "1000000000/day"));
     let body = folder.write("body.json", r#"{"domain":"shop","entries":{"user":"ann"}}"#);
-    let ports = [lasting_port(), lasting_port()];
+    let ports = [free_port(), free_port()];
     let start = |port| Server::start_on(port, 0, &["--rules", &rules]);
     let mut servers = ports.map(start);
     let [one, other] = ports;
@@ -117,7 +119,7 @@ fn is_ready(port: u16) -> bool {
 fn a_rolling_restart_loses_no_call_with_a_connection_of_its_own() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", &window_rules("shop", "1000000000/day"));
-    let ports = [lasting_port(), lasting_port()];
+    let ports = [free_port(), free_port()];
     let start = |port| Server::start_on(port, 0, &["--rules", &rules]);
     let mut servers = ports.map(start);
     let ready = ports.map(|_| AtomicBool::new(true));

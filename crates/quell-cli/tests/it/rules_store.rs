@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use quell_testkit::redis::Redis;
 use serde_json::Value;
 
 use crate::files::Folder;
 use crate::process::{Run, quell, run};
-use crate::shared_store::Redis;
 
 mod etcd;
 mod follow;
@@ -34,7 +34,7 @@ struct Shelf {
 impl Shelf {
     fn new() -> Self {
         Self {
-            redis: Redis::start(),
+            redis: Redis::start(&[]),
             folder: Folder::new(),
         }
     }

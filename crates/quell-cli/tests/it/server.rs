@@ -1,22 +1,17 @@
 //! Server: `quell serve` on free ports, killed when the test is over.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, UdpSocket};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Mutex};
+use std::process::{Command, ExitStatus};
 use std::thread;
 
+use quell_testkit::certificates::Certificates;
 use serde_json::Value;
 
-use crate::process::{quell, run, until, wait};
+use crate::process::{Process, quell, run, until};
 
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    child: Child,
-    log: Arc<Mutex<String>>,
-    stdout: Arc<Mutex<String>>,
+    process: Process,
     pub(crate) http: u16,
     pub(crate) resp: u16,
 }
@@ -36,17 +31,8 @@ impl Server {
 
     /// Starts this command, and waits until it reports that it is ready.
     pub(crate) fn spawn(command: &mut Command) -> Self {
-        let piped = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = piped.spawn().unwrap();
-        let log = follow(child.stderr.take().unwrap());
-        let stdout = follow(child.stdout.take().unwrap());
         let mut server = Self {
-            child,
-            log,
-            stdout,
+            process: Process::start(command),
             http: 0,
             resp: 0,
         };
@@ -56,7 +42,7 @@ impl Server {
                 |line: &&str| line.starts_with("ready: ") || line.contains("\"message\":\"ready\"");
             let ready = log.lines().find(is_ready);
             if ready.is_none() {
-                let end = server.child.try_wait().unwrap();
+                let end = server.process.end();
                 assert!(end.is_none(), "the server ended: {end:?}\n{log}");
             }
             ready.map(str::to_owned)
@@ -69,12 +55,12 @@ impl Server {
 
     /// Its standard error so far.
     pub(crate) fn log(&self) -> String {
-        self.log.lock().unwrap().clone()
+        self.process.stderr()
     }
 
     /// Its standard output so far.
     pub(crate) fn stdout(&self) -> String {
-        self.stdout.lock().unwrap().clone()
+        self.process.stdout()
     }
 
     /// The address of a page of the HTTP listener.
@@ -84,29 +70,27 @@ impl Server {
 
     /// The number of its process.
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
-        self.signals(&[name]);
+        self.process.signal(name);
     }
 
     /// Sends signals one right after the other.
     pub(crate) fn signals(&self, names: &[&str]) {
-        let kill = |name: &&str| format!("kill -{name} {}", self.child.id());
-        let kills: Vec<String> = names.iter().map(kill).collect();
-        run(Command::new("sh").args(["-c", &kills.join(" && ")])).expect_success();
+        self.process.signals(names);
     }
 
     /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
+        self.process.end().is_some()
     }
 
     /// Waits until it has ended by itself.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        wait(&mut self.child, "the server")
+        self.process.wait()
     }
 
     /// Stops it as a user does, and expects a successful exit.
@@ -118,17 +102,12 @@ impl Server {
 
     /// Kills it, as a crash would.
     pub(crate) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.wait();
+        self.process.kill();
     }
 
     /// The most memory that it had resident so far, in bytes.
     pub(crate) fn peak_memory(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(status).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        1_024 * kib.unwrap().parse::<u64>().unwrap()
+        self.process.memory("VmHWM")
     }
 
     /// A page of the HTTP listener.
@@ -152,8 +131,6 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
         if thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
@@ -161,26 +138,6 @@ impl Drop for Server {
             eprintln!("the end of a server's log:\n{}", last.join("\n"));
         }
     }
-}
-
-/// Collects the output of a pipe.
-fn follow(pipe: impl Read + Send + 'static) -> Arc<Mutex<String>> {
-    let kept = Arc::new(Mutex::new(String::new()));
-    let keep = Arc::clone(&kept);
-    thread::spawn(move || {
-        let mut lines = BufReader::new(pipe);
-        let mut line = Vec::new();
-        while lines
-            .read_until(b'\n', &mut line)
-            .is_ok_and(|read| read > 0)
-        {
-            keep.lock()
-                .unwrap()
-                .push_str(&String::from_utf8_lossy(&line));
-            line.clear();
-        }
-    });
-    kept
 }
 
 fn port_after(ready: &str, words: &str) -> u16 {
@@ -193,19 +150,8 @@ fn port_after(ready: &str, words: &str) -> u16 {
         .unwrap_or_else(|| panic!("no port in {ready}"))
 }
 
-/// A free port that stays free while a server restarts: the system assigns ports below 32768 only
-/// on request. Until this process ends, the UDP port of the same number tells other tests that it is
-/// taken.
-pub(crate) fn lasting_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    static TAKEN: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
-    let first = u16::try_from(std::process::id() % 10_000).unwrap();
-    until("a port is free", || {
-        let offset = (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 10_000;
-        let place = ("127.0.0.1", 20_000 + offset);
-        let taken = UdpSocket::bind(place).ok()?;
-        TcpListener::bind(place).ok()?;
-        TAKEN.lock().unwrap().push(taken);
-        Some(place.1)
-    })
+/// The flags by which a server speaks TLS with this certificate.
+pub(crate) fn tls_flags(certificates: &Certificates) -> [String; 4] {
+    let [certificate, key] = ["server.pem", "server.key"].map(|name| certificates.path(name));
+    ["--tls-cert", &certificate, "--tls-key", &key].map(str::to_owned)
 }

@@ -1,9 +1,11 @@
 //! Holds of servers that share a store: made by one, ended by another, over HTTP and RESP.
 
+use quell_testkit::redis::Redis;
+
 use crate::clients::{curl, redis_cli};
 use crate::process::{run, until};
 use crate::server::Server;
-use crate::shared_store::{Redis, two_servers};
+use crate::shared_store::two_servers;
 
 const RULES: &str = "
 domain: models
@@ -26,7 +28,7 @@ fn post(server: &Server, path: &str, body: &str) -> String {
 
 #[test]
 fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let [one, other] = two_servers(&redis, RULES);
     let say = |server: &Server, words: &[&str]| run(redis_cli(server.resp).args(words)).stdout;
     let reserved = say(
@@ -63,7 +65,7 @@ fn a_permit_over_resp_comes_back_to_whoever_waits_at_the_other_server() {
         let waits = scope.spawn(|| post(&other, "/v1/acquire", ask));
         // It waits in the queue once its id is known.
         until("it has its place", || {
-            let known = redis.say(&["EVAL", "return #redis.call('KEYS', '*id:*')", "0"]);
+            let known = redis.command(&["EVAL", "return #redis.call('KEYS', '*id:*')", "0"]);
             (known.trim() == "3").then_some(())
         });
         assert!(!waits.is_finished(), "its turn is half an hour away");

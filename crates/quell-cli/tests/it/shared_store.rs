@@ -1,59 +1,11 @@
 //! Servers that share a store have one limit, whichever of them is asked.
 
-use std::process::{Child, Command, Stdio};
+use quell_testkit::redis::Redis;
 
 use crate::clients::{ab, redis_cli};
 use crate::files::{Folder, of_repository, shared_rules};
 use crate::process::{quell, run, until};
-use crate::server::{Server, lasting_port};
-
-/// A Redis server on a free port, killed when the test is over.
-pub(crate) struct Redis {
-    child: Child,
-    pub(crate) port: u16,
-}
-
-impl Redis {
-    pub(crate) fn start() -> Self {
-        Self::start_on(lasting_port())
-    }
-
-    pub(crate) fn start_on(port: u16) -> Self {
-        let mut command = Command::new("redis-server");
-        let words = [
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--port",
-            &port.to_string(),
-        ];
-        command
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        let child = command.spawn();
-        let child = child.expect("redis-server is missing: install Debian's redis-server");
-        until("redis-server answers", || {
-            let pong = run(redis_cli(port).arg("PING"));
-            pong.stdout.starts_with("PONG").then_some(())
-        });
-        Self { child, port }
-    }
-
-    /// A server that was started in another way.
-    pub(crate) fn of(child: Child, port: u16) -> Self {
-        Self { child, port }
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0", self.port)
-    }
-
-    pub(crate) fn say(&self, words: &[&str]) -> String {
-        run(redis_cli(self.port).args(words)).expect_success()
-    }
-}
+use crate::server::Server;
 
 /// Two servers with the same rules and a shared store, whose timeout is enough even for a busy
 /// machine.
@@ -65,16 +17,9 @@ pub(crate) fn two_servers(redis: &Redis, rules: &str) -> [Server; 2] {
     [(); 2].map(|()| Server::start(&arguments))
 }
 
-impl Drop for Redis {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 #[test]
 fn of_110_calls_spread_over_two_servers_100_pass() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let servers = two_servers(&redis, &shared_rules("ab", "100/min"));
     // In parallel, so that both servers are asked at the same time.
     let reports = std::thread::scope(|scope| {
@@ -100,7 +45,7 @@ fn of_110_calls_spread_over_two_servers_100_pass() {
 
 #[test]
 fn every_scenario_goes_on_redis_as_it_says() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let arguments = [
         "rules",
         "test",
@@ -109,13 +54,17 @@ fn every_scenario_goes_on_redis_as_it_says() {
         &of_repository("examples"),
     ];
     run(&mut quell(&arguments)).expect_success();
-    assert_eq!(redis.say(&["DBSIZE"]).trim(), "0", "nothing is left behind");
+    assert_eq!(
+        redis.command(&["DBSIZE"]).trim(),
+        "0",
+        "nothing is left behind"
+    );
 }
 
 /// Clients get the declared answer, and are told that it is one.
 #[test]
 fn an_outage_shows_on_every_wire_and_in_every_number() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let folder = Folder::new();
     let rules = folder.write(
         "outage.yaml",

@@ -2,11 +2,12 @@
 //! value that moves the cursor, forges a line or changes the direction of text.
 
 use quell_core::key::is_printable;
+use quell_testkit::port::free_port;
 use serde_json::Value;
 
 use crate::files::Folder;
 use crate::process::{Run, quell, run, until};
-use crate::server::{Server, lasting_port};
+use crate::server::Server;
 
 /// A stranger's text: escape sequences in seven and in eight bits, the end of a line and another line
 /// after it, a mark that changes the direction, and invisible characters, one of them above U+FFFF.
@@ -195,7 +196,7 @@ fn a_log_of_json_shows_what_strangers_wrote() {
     const DOMAIN: &str = "eve\u{202e}\u{200b}\u{e0041}";
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", &RULES.replace("shop", DOMAIN));
-    let address = format!("127.0.0.1:{}", lasting_port());
+    let address = format!("127.0.0.1:{}", free_port());
     let mut command = quell(&[
         "serve", "--http", &address, "--resp", "off", "--rules", &rules,
     ]);

@@ -1,11 +1,13 @@
 //! Stores behind TLS: states and rules are read only from stores that the system trusts.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use quell_testkit::port::free_port;
+use quell_testkit::redis::Redis;
 
 use crate::files::{Folder, window_rules};
 use crate::process::{quell, run, until};
-use crate::server::{Server, lasting_port};
-use crate::shared_store::Redis;
+use crate::server::Server;
 
 /// Files with a key and a certificate for `localhost`, which whoever trusts it takes.
 pub(crate) fn certificate(folder: &Folder) -> (String, String) {
@@ -34,18 +36,15 @@ struct TlsRedis {
 }
 
 impl TlsRedis {
-    /// Starts a server whose certificate is in `folder`; it may not answer yet.
+    /// Starts a server whose certificate is in `folder`.
     fn start(folder: &Folder) -> Self {
         let (key, certificate) = certificate(folder);
-        let port = lasting_port();
-        let mut command = Command::new("redis-server");
-        command.args(["--port", "0", "--tls-port", &port.to_string(), "--save", ""]);
-        command.args(["--tls-cert-file", &certificate, "--tls-key-file", &key]);
-        command.args(["--tls-auth-clients", "no", "--requirepass", "secret"]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        let child = child.expect("redis-server is missing: install Debian's redis-server");
+        let port = free_port();
+        let tls = ["--tls-port", &port.to_string(), "--tls-auth-clients", "no"];
+        let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+        let password = ["--requirepass", "secret"];
         Self {
-            _redis: Redis::of(child, port),
+            _redis: Redis::start(&[&tls[..], &files, &password].concat()),
             url: format!("rediss://:secret@localhost:{port}/0"),
             certificate,
         }

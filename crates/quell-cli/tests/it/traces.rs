@@ -6,10 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use quell_testkit::port::free_port;
+
 use crate::clients::redis_cli;
 use crate::files::Folder;
 use crate::process::{quell, run, until};
-use crate::server::{Server, lasting_port};
+use crate::server::Server;
 use crate::tls::certificate;
 
 /// A server with these variables and arguments, which has refused a call.
@@ -57,7 +59,7 @@ struct TlsCollector {
 impl TlsCollector {
     fn start(folder: &Folder) -> Self {
         let (key, certificate) = certificate(folder);
-        let port = lasting_port().to_string();
+        let port = free_port().to_string();
         let mut command = Command::new("openssl");
         command.args(["s_server", "-quiet", "-alpn", "h2", "-accept", &port]);
         command.args(["-key", &key, "-cert", &certificate]);

@@ -18,7 +18,6 @@ mod leader;
 mod limits;
 mod memory;
 mod process;
-mod proxy;
 mod reopened;
 mod restore;
 mod rules;

@@ -1,13 +1,14 @@
 //! Coordinators that are processes, on three etcds, and are killed and stopped.
 
 use std::env;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use quell_coordinator::codec::decode_record;
 use quell_coordinator::leader::Leader;
 use quell_coordinator::session::Session;
 use quell_coordinator::store::{ConfigStore, EtcdOptions, EtcdStore};
+use quell_testkit::process::Process;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -22,30 +23,12 @@ const CALL: Duration = Duration::from_secs(5);
 /// The longest time without a leader: scaled down, as the time to live is.
 const FAILOVER: Duration = Duration::from_secs(8);
 
-/// A process, killed when it is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-impl Process {
-    fn start(etcd: &Etcd, name: &str) -> Self {
-        let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "process::is_what_other_tests_start"]);
-        command.env(PLACE, format!("{name} {}", etcd.urls().join(",")));
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        Self(command.spawn().unwrap())
-    }
-
-    fn signal(&self, signal: &str) {
-        let pid = self.0.id().to_string();
-        let status = Command::new("kill").args([signal, &pid]).status();
-        assert!(status.unwrap().success());
-    }
+/// Starts a coordinator with this name.
+fn start(etcd: &Etcd, name: &str) -> Process {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "process::is_what_other_tests_start"]);
+    command.env(PLACE, format!("{name} {}", etcd.urls().join(",")));
+    Process::start(&mut command)
 }
 
 /// Started by itself it has nothing to do. Otherwise it is a coordinator that changes its limits all the
@@ -130,12 +113,10 @@ impl Writers {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_next_coordinator_leads_and_the_old_one_never_writes_again() {
-    let mut etcd = Etcd::cluster(3);
+    let mut etcd = Etcd::three();
     let names = ["a", "b", "c"];
-    let mut processes: Vec<Option<Process>> = names
-        .iter()
-        .map(|name| Some(Process::start(&etcd, name)))
-        .collect();
+    let mut processes: Vec<Option<Process>> =
+        names.iter().map(|name| Some(start(&etcd, name))).collect();
     let at = |name: &str| names.iter().position(|other| *other == name).unwrap();
     let mut writers = Writers {
         store: etcd.store(),
@@ -154,10 +135,10 @@ async fn the_next_coordinator_leads_and_the_old_one_never_writes_again() {
     let second = writers.next().await;
     // Stopped for as long as the next one needs, and then it goes on with what it was doing.
     let stopped = processes[at(&second)].as_ref().unwrap();
-    stopped.signal("-STOP");
+    stopped.signal("STOP");
     writers.gone.push(second.clone());
     let third = writers.next().await;
-    stopped.signal("-CONT");
+    stopped.signal("CONT");
     writers.watch(Duration::from_secs(1)).await;
     assert_eq!(writers.writer, third);
     // The leader of etcd is killed: the coordinators go on, whoever leads them.

@@ -47,7 +47,7 @@ async fn a_file_keeps_rules() {
 /// One endpoint of three is dead, and what was is compacted while somebody waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_endpoint_and_compaction_stop_nobody() {
-    let mut etcd = Etcd::cluster(3);
+    let mut etcd = Etcd::three();
     let (rules, other) = (book(&etcd, "a"), book(&etcd, "a"));
     let first = push(&*rules, None, "domain: d").await;
     etcd.kill(0);
@@ -112,7 +112,7 @@ async fn what_was_changed_by_hand_is_told() {
 async fn an_etcd_that_is_not_there_says_so() {
     let urls = vec![format!(
         "http://127.0.0.1:{}",
-        crate::etcd::free_ports(1)[0]
+        quell_testkit::port::free_port()
     )];
     let rules = rules::in_etcd(urls, EtcdOptions::default(), "a", "etcd://here").unwrap();
     let error = rules.head().await.unwrap_err();

@@ -10,13 +10,13 @@ use quell_coordinator::session::{Leadership, Session, SessionOptions, key};
 use quell_coordinator::store::{
     ConfigStore, EtcdOptions, EtcdStore, Listing, StoreError, Transaction, Write,
 };
+use quell_testkit::proxy::{Fault, Proxy};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::etcd::Etcd;
 use crate::faulty::{Faulty, until};
 use crate::memory::Memory;
-use crate::proxy::{Proxy, Weather};
 use crate::reopened::reopened;
 
 const TTL: Duration = Duration::from_secs(1);
@@ -248,14 +248,14 @@ async fn a_key_that_is_taken_away_ends_the_leadership() {
 #[tokio::test]
 async fn a_silent_watch_is_begun_again() {
     let etcd = Etcd::start();
-    let proxy = Proxy::new(etcd.port(0)).await;
+    let proxy = Proxy::start(etcd.members[0].port());
     let store = EtcdStore::new(vec![proxy.url()], EtcdOptions::default()).unwrap();
     let session = start(store, "a");
     leads(&session).await;
     let mut view = session.view();
     put(&etcd.store(), "config", "1").await;
     shows(&mut view, "config", "1").await;
-    proxy.set(Weather::Forgotten);
+    proxy.set(Fault::Forgotten);
     put(&etcd.store(), "config", "2").await;
     shows(&mut view, "config", "2").await;
 }
@@ -263,7 +263,7 @@ async fn a_silent_watch_is_begun_again() {
 #[tokio::test]
 async fn changes_behind_a_silent_network_are_seen_afterwards() {
     let etcd = Etcd::start();
-    let proxy = Proxy::new(etcd.port(0)).await;
+    let proxy = Proxy::start(etcd.members[0].port());
     let store = EtcdStore::new(vec![proxy.url()], EtcdOptions::default()).unwrap();
     let session = start(store, "a");
     leads(&session).await;
@@ -271,12 +271,12 @@ async fn changes_behind_a_silent_network_are_seen_afterwards() {
     put(&etcd.store(), "config", "1").await;
     let mut view = session.view();
     shows(&mut view, "config", "1").await;
-    proxy.set(Weather::Silent);
+    proxy.set(Fault::Lose);
     delete(&etcd.store(), "gone").await;
     put(&etcd.store(), "config", "2").await;
     is_lost(&session).await;
     until(&mut session.health(), |health| health.trouble().is_some()).await;
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     shows(&mut view, "config", "2").await;
     assert_eq!(value(&view.borrow(), "gone"), None);
     leads(&session).await;
@@ -349,8 +349,7 @@ async fn all_of_etcd_is_gone_and_comes_back() {
         .unwrap_err();
     assert!(failed.is_passing(), "{failed}");
     assert!(boottime().since(asked) < TTL);
-    etcd.launch(0);
-    assert!(etcd.is_up());
+    etcd.members[0].restart();
     let after = leads(&session).await;
     assert!(after.epoch > before.epoch);
     assert!(
@@ -364,12 +363,12 @@ async fn all_of_etcd_is_gone_and_comes_back() {
 
 #[tokio::test]
 async fn one_of_three_is_gone_and_another_is_silent() {
-    let mut etcd = Etcd::cluster(3);
+    let mut etcd = Etcd::three();
     let leader = etcd.leader();
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
     // The first endpoint takes connections and never answers, the second one is etcd's leader.
-    let silent = Proxy::new(etcd.port(others[0])).await;
-    silent.set(Weather::Silent);
+    let silent = Proxy::start(etcd.members[others[0]].port());
+    silent.set(Fault::Lose);
     let urls = etcd.urls();
     let endpoints = vec![silent.url(), urls[leader].clone(), urls[others[1]].clone()];
     let session = start(

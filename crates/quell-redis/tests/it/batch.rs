@@ -18,11 +18,11 @@ use quell_core::limit::{ActiveLimit, LimitId, LimitPlace};
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
 use quell_redis::{RedisStore, StoreClock};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::scripts;
 use crate::limits::{SECOND, START, ask, at, built, limiter};
 use crate::patience::{PATIENCE, until_it};
-use crate::proxy::{Proxy, Weather};
 use crate::server::{Server, try_command};
 
 /// Replaces the only key that `make` creates by a foreign value.
@@ -340,19 +340,19 @@ async fn a_question_that_nobody_waits_for_is_not_asked() {
 #[tokio::test]
 async fn calls_behind_others_that_get_no_answer_end_in_time() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 5);
     let subject = limiter(store.build(), &[five()]);
     until_it("it answers", async || {
         passes(&subject, "warm").await.is_ok()
     })
     .await;
-    proxy.set(Weather::NoAnswers);
+    proxy.set(Fault::StallAnswers);
     let waited = tokio::time::timeout(PATIENCE, all(&subject, 1_000)).await;
     let told = waited.expect("no end");
     assert!(told.iter().all(Result::is_err));
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     until_it("it answers again", async || {
         all(&subject, 100).await.iter().all(Result::is_ok)
     })

@@ -1,31 +1,22 @@
 //! A cluster of three primaries with a replica each, and how it affects calls.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
 use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
+use quell_testkit::process::run;
+use quell_testkit::redis::{self, Options};
 
 use crate::limits::{SECOND, built, limiter};
 use crate::lost_memory::{bucket, leased, left_of_new_key};
-use crate::patience::{after_fail_over, until, until_it};
-use crate::server::{Server, free_port};
+use crate::patience::{after_fail_over, until_it};
+use crate::server::Server;
 
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
-}
-
-/// The bus of a cluster listens on the port plus 10,000.
-fn low_port() -> u16 {
-    loop {
-        let port = free_port() / 3 + 1_024;
-        let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if is_free(port) && is_free(port + 10_000) {
-            return port;
-        }
-    }
 }
 
 impl Cluster {
@@ -35,35 +26,12 @@ impl Cluster {
 
     /// Starts servers with more words on their command lines.
     pub(crate) fn start_with(replicas: usize, more: &[&str]) -> Self {
-        let words = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-        let words = [&words, more].concat();
-        let server = |_| {
-            (0..20)
-                .find_map(|_| Server::try_start(low_port(), &words))
-                .expect("a server of a cluster comes up")
-        };
-        let servers: Vec<_> = (0..3 * (1 + replicas)).map(server).collect();
-        let cluster = Self { servers };
-        let hosts = cluster
-            .servers
-            .iter()
-            .map(|one| format!("127.0.0.1:{}", one.port()));
-        let mut words: Vec<_> = ["--cluster", "create"].map(str::to_owned).into();
-        words.extend(hosts);
-        words.extend(["--cluster-replicas".to_owned(), replicas.to_string()]);
-        words.push("--cluster-yes".to_owned());
-        redis_cli(&words);
-        for server in &cluster.servers {
-            until("the cluster is up", || {
-                server
-                    .command(&["CLUSTER", "INFO"])
-                    .contains("cluster_state:ok")
-            });
-            if !Self::is_primary(server) {
-                server.follows();
-            }
+        let words = [&["--cluster-node-timeout", "1000"], more].concat();
+        let started = redis::cluster::Cluster::start_by(replicas, |_| Options::words(&words));
+        let servers = started.servers.into_iter().map(Server::from);
+        Self {
+            servers: servers.collect(),
         }
-        cluster
     }
 
     pub(crate) fn store(&self) -> RedisStoreBuilder {
@@ -92,7 +60,9 @@ impl Cluster {
             "--cluster-yes",
         ]
         .map(str::to_owned);
-        tokio::task::spawn_blocking(move || redis_cli(&words))
+        tokio::task::spawn_blocking(move || {
+            run(Command::new("redis-cli").args(words)).expect_success();
+        })
     }
 
     /// All keys of the rule versions are in one slot, so a push is one script on any cluster.
@@ -101,19 +71,8 @@ impl Cluster {
     }
 
     pub(crate) fn is_primary(server: &Server) -> bool {
-        server.command(&["ROLE"]).starts_with("master")
+        server.is_primary()
     }
-}
-
-fn redis_cli(words: &[String]) {
-    let mut command = Command::new("redis-cli");
-    let run = command.args(words).stdin(Stdio::null()).output();
-    let run = run.expect("redis-cli is missing: install Debian's redis-tools");
-    assert!(
-        run.status.success(),
-        "{}",
-        String::from_utf8_lossy(&run.stdout)
-    );
 }
 
 /// Sets that span slots are charged slot by slot and refunded on a refusal: the same answers.

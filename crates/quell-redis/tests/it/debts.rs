@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use quell::{Limit, Rate};
 use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::{PATIENCE, until_it};
-use crate::proxy::{Proxy, Weather};
-use crate::server::Server;
+use crate::server::{SLOW, Server};
 
 pub(crate) fn window(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, 3_600 * SECOND).build())
@@ -22,7 +22,7 @@ pub(crate) fn window(limit: u64) -> Limit {
 
 /// A store behind a proxy, with enough time for a busy machine.
 pub(crate) fn behind(proxy: &Proxy) -> RedisStoreBuilder {
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 2)
 }
 
@@ -37,7 +37,7 @@ struct Watched {
 /// One of `nodes` nodes, each of which has its share of 100.
 async fn watched(nodes: u32, timeout: Duration) -> Watched {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let store = behind(&proxy).timeout(timeout);
     let node = Node::new(store, declaring(&[window(100)], share(nodes)));
     node.until_back("warm").await;
@@ -124,13 +124,13 @@ async fn a_caller_that_goes_away_erases_no_debt() {
     for _ in 0..60 {
         assert!(node.ask("a", 1).await.degraded);
     }
-    proxy.set(Weather::Slow);
+    proxy.set(SLOW);
     for _ in 0..5 {
         let asked = tokio::time::timeout(SECOND / 50, node.ask("a", 1)).await;
         assert!(asked.is_err(), "it was paying: {asked:?}");
     }
     accept_writes(&server);
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     node.until_paid().await;
     let left = watcher.peek("a").await.remaining.unwrap();
     assert!(left <= 40, "60 were let pass, and {} paid", 100 - left);
@@ -145,7 +145,7 @@ async fn an_idle_node_finds_the_store_and_pays() {
         node,
         watcher,
     } = watched(1, SECOND / 2).await;
-    proxy.set(Weather::HalfOpen);
+    proxy.set(Fault::HalfOpen);
     let mut passed = 0;
     until_it("the store is thought gone", async || {
         let verdict = node.ask("a", 1).await;
@@ -158,7 +158,7 @@ async fn an_idle_node_finds_the_store_and_pays() {
     }
     let owed = node.limiter.store().fallback_numbers().owed;
     assert_eq!(owed, 1);
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     node.until_paid().await;
     assert!(!node.limiter.store().store().numbers().is_gone);
     let left = watcher.peek("a").await.remaining.unwrap();
@@ -175,12 +175,12 @@ async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
     let rate = Rate::new(20, SECOND).unwrap();
     let bucket = [built(Limit::token_bucket(rate).burst(100).build())];
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let store = behind(&proxy).clock(StoreClock::Caller);
     let node = Node::new(store, declaring(&bucket, share(1)));
     let other = Node::new(server.store().clock(StoreClock::Caller), rules(&bucket));
     node.until_back("warm").await;
-    proxy.set(Weather::HalfOpen);
+    proxy.set(Fault::HalfOpen);
     until_it("the store is thought gone", async || {
         node.ask("warm", 1).await;
         node.limiter.store().store().numbers().is_gone
@@ -192,7 +192,7 @@ async fn a_debt_that_does_not_fit_leaves_no_part_of_a_unit() {
     let half = SECOND / 40;
     node.clock.advance(half);
     other.clock.advance(half);
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     node.until_paid().await;
     for left in [0, 0, 1] {
         assert_eq!(other.peek("a").await.remaining, Some(left));
@@ -270,7 +270,7 @@ async fn debts_take_a_bounded_number_of_bytes_and_give_them_back() {
     assert!((6_000..7_500).contains(&numbers.owed), "{numbers:?}");
     // The others share 64 states, each of which admits one.
     assert!((1..=64).contains(&(passed - numbers.owed)), "{passed}");
-    let server = Server::try_start(port, &[]).expect("the port is still free");
+    let server = Server::start_on(port, &[]);
     node.until_paid().await;
     let charged: usize = server.command(&["DBSIZE"]).parse().unwrap();
     // The probe has a key of its own, and so does the list of nodes with debts.
@@ -325,14 +325,14 @@ async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
     }
     assert_eq!(passed, 60);
     // The next payment is held on its way until the weather changes.
-    proxy.set(Weather::BlackHole);
+    proxy.set(Fault::Stall);
     accept_writes(&server);
     node.until_paid().await;
     for _ in 0..100 {
         passed += u64::from(node.ask("a", 1).await.is_allow());
     }
     assert!(passed <= 100, "{passed} of a share of 100 while it is gone");
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     node.until_back("warm").await;
     node.until_paid().await;
     let charged = 100 - watcher.peek("a").await.remaining.unwrap();
@@ -340,12 +340,12 @@ async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
     // A payment sent before the store took writes was refused, but the refusal was lost.
     let lost = passed - charged;
     for round in 0..3 {
-        proxy.set(Weather::HalfOpen);
+        proxy.set(Fault::HalfOpen);
         node.until_gone(&format!("gone-{round}")).await;
         for _ in 0..100 {
             passed += u64::from(node.ask("a", 1).await.is_allow());
         }
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
         node.until_back(&format!("back-{round}")).await;
         node.until_paid().await;
     }
@@ -362,7 +362,7 @@ async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
         watcher: _watcher,
     } = watched(2, SECOND / 2).await;
     let other = Node::new(server.store(), declaring(&[window(100)], share(2)));
-    proxy.set(Weather::HalfOpen);
+    proxy.set(Fault::HalfOpen);
     until_gone(&cut_off).await;
     let mut passed = 0;
     for _ in 0..120 {
@@ -371,7 +371,7 @@ async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
         }
     }
     assert_eq!(passed, 150, "(1 + 1/2) times the limit");
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     cut_off.until_back("other").await;
     cut_off.until_paid().await;
     for node in [&cut_off, &other] {
@@ -385,17 +385,17 @@ async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_are_lost_again_and_again_have_one_share_in_all() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     // Each call is sent, so that none is known to be uncharged.
     let store = behind(&proxy).timeout(SECOND / 4).unbatched();
     let node = Node::new(store, declaring(&[window(10)], share(1)));
     node.until_back("warm").await;
     let mut passed = 0;
     for _ in 0..8 {
-        proxy.set(Weather::HalfOpen);
+        proxy.set(Fault::HalfOpen);
         let calls = futures_util::future::join_all((0..3).map(|_| node.ask("a", 1))).await;
         passed += calls.iter().filter(|verdict| verdict.is_allow()).count();
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
         // Calls that were not sent are owed, and paid first.
         until_it("the store decides the key", async || {
             let verdict = node.ask("a", 1).await;
@@ -539,7 +539,7 @@ async fn a_rule_that_is_lowered_in_an_outage_forgives_no_debt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_debt_that_fits_no_smaller_version_counts_under_the_larger() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let store = || server.store().timeout(PATIENCE);
     let large = Node::new(store(), rules(&[window(60)]));
     let small = Node::new(store(), rules(&[window(30)]));
@@ -548,7 +548,7 @@ async fn a_debt_that_fits_no_smaller_version_counts_under_the_larger() {
         assert!(large.ask("a", 1).await.is_allow());
     }
     assert!(!small.ask("a", 1).await.is_allow());
-    proxy.set(Weather::HalfOpen);
+    proxy.set(Fault::HalfOpen);
     until_it("the store is thought gone", async || {
         unaware.ask("other", 1).await;
         unaware.limiter.store().store().numbers().is_gone
@@ -558,7 +558,7 @@ async fn a_debt_that_fits_no_smaller_version_counts_under_the_larger() {
         let verdict = unaware.ask("a", 1).await;
         assert!(verdict.is_allow() && verdict.degraded, "{verdict:?}");
     }
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     unaware.until_paid().await;
     assert_eq!(large.peek("a").await.remaining, Some(15));
     assert_eq!(small.peek("a").await.remaining, Some(0));

@@ -70,7 +70,7 @@ async fn a_server_that_comes_up_later_is_found() {
     let store = RedisStore::builder(url).timeout(20 * SECOND).build();
     let subject = limiter(store, &[five_per_minute()]);
     assert!(passes(&subject).await.is_err());
-    let _server = Server::try_start(port, &[]).unwrap();
+    let _server = Server::start_on(port, &[]);
     until_it("it answers", async || passes(&subject).await.is_ok()).await;
 }
 

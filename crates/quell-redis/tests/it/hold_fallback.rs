@@ -8,11 +8,11 @@ use std::time::Duration;
 use quell::{AskError, Cost, Limit, Query};
 use quell_core::on_failure::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::{PATIENCE, until_it};
-use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 const HOLD: Duration = Duration::from_secs(60);
@@ -82,8 +82,8 @@ async fn what_declares_nothing_has_no_answer() {
 #[tokio::test]
 async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     let weak = RedisStore::builder(url.parse().unwrap()).timeout(3 * SECOND);
     let rules = declaring(&[rate()], Some(OnFailure::Deny));
     let (weak, sure) = (
@@ -94,7 +94,7 @@ async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     let known = weak.limiter.reserve(&query(1), HOLD, Some("known")).await;
     assert!(known.unwrap().id.is_some());
     assert!(weak.limiter.cancel("d", "known").await.is_ok());
-    proxy.set(Weather::NoAnswers);
+    proxy.set(Fault::StallAnswers);
     for (name, cost) in [(Some("named"), 3), (None, 4)] {
         let lost = weak
             .limiter
@@ -112,7 +112,7 @@ async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     let settled = sure.limiter.settle("d", "named", 2).await.unwrap();
     assert!(!settled.repeated, "it stood until now");
     assert_eq!(sure.peek("a").await.remaining, Some(8));
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
 }
 
 /// A caller that waits when the store fails gets the declared answer at its turn, and its place is
@@ -126,8 +126,8 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
     ];
     for (on_failure, passes) in declared {
         let server = Server::start(&[]);
-        let proxy = Proxy::new(server.port()).await;
-        let url = format!("redis://127.0.0.1:{}", proxy.port);
+        let proxy = Proxy::start(server.port());
+        let url = format!("redis://127.0.0.1:{}", proxy.port());
         let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND);
         let rules = declaring(&[rate()], on_failure);
         let node = Node::new(store, rules.clone());
@@ -141,7 +141,7 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
                     && sure.peek("a").await.reset_after > Some(3_600 * SECOND)
             })
             .await;
-            proxy.set(Weather::NoAnswers);
+            proxy.set(Fault::StallAnswers);
             node.clock.advance(3_601 * SECOND);
         };
         let (verdict, ()) = tokio::join!(waits, fails);
@@ -152,7 +152,7 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
         }
         assert_eq!(verdict.id, None);
         assert_eq!(node.limiter.waiting(), 0);
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
         until_it("its place is given back", async || {
             sure.peek("a").await.reset_after <= Some(3_600 * SECOND)
         })

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use quell::store::{Action, HoldStatus};
 use quell::{Cost, Descriptor, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::limits::{SECOND, built, rules};
 use crate::patience::{PATIENCE, until_it};
-use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 /// The variable in which the holder that will be killed finds its server.
@@ -306,8 +306,8 @@ pub(crate) async fn banned(servers: &[&Server], store: impl Fn() -> RedisStoreBu
 #[tokio::test]
 async fn a_retry_after_a_timeout_changes_nothing() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     let limits = [
         built(Limit::per_second(1).burst(1_000).build()),
         built(Limit::sliding_log(1_000, 3_600 * SECOND).build()),
@@ -322,7 +322,7 @@ async fn a_retry_after_a_timeout_changes_nothing() {
         .await
         .unwrap();
     weak.cancel("d", "warm").await.unwrap();
-    proxy.set(Weather::NoAnswers);
+    proxy.set(Fault::StallAnswers);
     let lost = weak.reserve(&query(400), 60 * SECOND, Some("job")).await;
     assert!(lost.is_err(), "{lost:?}");
     for _ in 0..3 {
@@ -342,7 +342,7 @@ async fn a_retry_after_a_timeout_changes_nothing() {
         let each: Vec<_> = each.collect();
         assert!(each[0] >= 900 && each[1..] == [900, 1_000], "{each:?}");
     }
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
 }
 
 /// Whatever is held, waited for or owed: no key is without an expiry, and none outlives its purpose for

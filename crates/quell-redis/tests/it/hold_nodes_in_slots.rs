@@ -13,13 +13,13 @@ use quell::store::{HoldStatus, StoreError};
 use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
 use crate::hold_nodes::{self, node, permits, query};
 use crate::limits::{SECOND, built, rule};
 use crate::patience::{PATIENCE, after_fail_over, until, until_it};
-use crate::proxy::{Proxy, Weather};
-use crate::server::Server;
+use crate::server::{SLOW, Server};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -377,8 +377,8 @@ async fn a_part_whose_answer_is_lost_takes_itself_back() {
     assert_eq!(left(&sure).await, [1_000, 1_001, 1_002]);
     // From now on other servers reach this one only through a proxy that answers nothing for a while.
     let lossy = &cluster.servers[0];
-    let proxy = Proxy::new(lossy.port()).await;
-    let port = proxy.port.to_string();
+    let proxy = Proxy::start(lossy.port());
+    let port = proxy.port().to_string();
     lossy.command(&["CONFIG", "SET", "cluster-announce-port", &port]);
     let slots = |server: &Server| server.command(&["CLUSTER", "SLOTS"]);
     until("all know of the proxy", || {
@@ -403,14 +403,14 @@ async fn a_part_whose_answer_is_lost_takes_itself_back() {
             each.all(|one| one.decision.remaining + used == one.decision.limit)
         };
         // All parts are claimed, and the answer of one server is still on its way: it is lost.
-        proxy.set(Weather::Slow);
+        proxy.set(SLOW);
         let name = format!("job-{number}");
         let claim = weak.reserve(&query, HOUR, Some(&name));
         let (claim, ()) = tokio::join!(claim, async {
             until_it("all of it is claimed", async || is_used(2).await).await;
-            proxy.set(Weather::NoAnswers);
+            proxy.set(Fault::StallAnswers);
         });
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
         lost += usize::from(claim.is_err());
         let used = u64::from(claim.is_ok()) + 1;
         until_it("all of it is taken back", async || is_used(used).await).await;

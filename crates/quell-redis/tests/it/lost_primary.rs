@@ -5,12 +5,12 @@ use quell::store::HoldStatus;
 use quell::{Limit, Query, Verdict};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rule};
 use crate::patience::{after_fail_over, until_it};
-use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 /// A cluster whose other servers continue without one of them.
@@ -174,17 +174,17 @@ async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
 #[tokio::test]
 async fn a_single_server_is_named_when_it_is_gone() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     let limit = built(Limit::fixed_window(5, SECOND).build());
     let store = RedisStore::builder(url.parse().unwrap());
     let node = Node::new(store, declaring(&[limit], share(1)));
     node.until_back("a").await;
     assert_eq!(gone(&node), [""; 0]);
-    proxy.set(Weather::BlackHole);
+    proxy.set(Fault::Stall);
     until_it("it is gone", async || {
         node.ask("a", 1).await;
-        gone(&node) == [format!("127.0.0.1:{}", proxy.port)]
+        gone(&node) == [format!("127.0.0.1:{}", proxy.port())]
     })
     .await;
 }

@@ -40,7 +40,6 @@ mod overload;
 mod patience;
 mod policy;
 mod processes;
-mod proxy;
 mod redis_rules;
 mod returns;
 mod rights;

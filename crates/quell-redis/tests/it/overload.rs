@@ -7,13 +7,13 @@ use quell::store::StoreError;
 use quell::{AskError, Limit, Query};
 use quell_core::on_failure::OnFailure;
 use quell_redis::RedisStore;
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
 use crate::fallback::{Node, declaring};
 use crate::limits::{SECOND, built};
 use crate::lost_primary::{users, users_of};
 use crate::patience::until_it;
-use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 fn plenty() -> Limit {
@@ -126,13 +126,13 @@ async fn the_newest_is_refused_and_charges_nothing() {
 #[tokio::test]
 async fn a_quiet_server_behind_a_connection_that_was_dropped_loses_one_call() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     let store = RedisStore::builder(url.parse().unwrap()).timeout(Duration::from_millis(300));
     let node = Node::new(store, declaring(&[plenty()], Some(OnFailure::Allow)));
     node.until_back("a").await;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    proxy.set(Weather::Forgotten);
+    proxy.set(Fault::Forgotten);
     assert!(node.ask("a", 1).await.degraded);
     for _ in 0..3 {
         assert!(!node.ask("a", 1).await.degraded, "on a connection of today");

@@ -5,11 +5,11 @@ use quell::{Cost, Limit, Operation, Query, Rate, RetryAfter};
 use quell_core::ban::Ban;
 use quell_core::on_failure::OnFailure;
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::until_it;
-use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 fn a_hundred() -> Limit {
@@ -24,7 +24,7 @@ fn nowhere() -> RedisStoreBuilder {
 
 /// A store behind a proxy, with the usual timeout.
 fn behind(proxy: &Proxy) -> RedisStoreBuilder {
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     RedisStore::builder(url.parse().unwrap())
 }
 
@@ -159,10 +159,10 @@ async fn where_nothing_is_declared_there_is_no_answer() {
 #[tokio::test]
 async fn while_it_is_gone_no_call_waits_for_it() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let node = Node::new(behind(&proxy), declaring(&[a_hundred()], share(1)));
     node.until_back("a").await;
-    proxy.set(Weather::BlackHole);
+    proxy.set(Fault::Stall);
     // Five failures in a row open the breaker, whether they are of calls or of payments meanwhile.
     let before = node.trips();
     let (_, degraded) = passed(&node, "b", 2).await;
@@ -181,7 +181,7 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     assert_eq!(degraded, 10_000);
     let probes = node.trips() - before;
     assert!(probes < 100, "{probes} of 10,000 calls went out");
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     node.until_back("d").await;
     assert!(!node.limiter.store().store().numbers().is_gone);
 }
@@ -192,7 +192,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
     let server = Server::start(&[]);
     let mut proxies = Vec::new();
     for _ in 0..2 {
-        proxies.push(Proxy::new(server.port()).await);
+        proxies.push(Proxy::start(server.port()));
     }
     let declared = || declaring(&[a_hundred()], share(2));
     let nodes: Vec<Node> = proxies
@@ -204,7 +204,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
         node.until_back("warm").await;
     }
     for proxy in &proxies {
-        proxy.set(Weather::HalfOpen);
+        proxy.set(Fault::HalfOpen);
     }
     for node in &nodes {
         node.until_gone("elsewhere").await;
@@ -219,7 +219,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
         assert_eq!(passed(node, "few", 3).await, (3, 3));
     }
     assert_eq!(watcher.peek("hot").await.remaining, Some(100));
-    proxies[0].set(Weather::Fine);
+    proxies[0].set(Fault::None);
     // The store's first answer includes what this node admitted, and its share has less: 20 of 50.
     until_it("the store is asked again", async || {
         !nodes[0].peek("hot").await.degraded
@@ -232,7 +232,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
     })
     .await;
     assert_eq!(nodes[0].ask("hot", 1).await.remaining, Some(69));
-    proxies[1].set(Weather::Fine);
+    proxies[1].set(Fault::None);
     nodes[1].until_back("other").await;
     for node in &nodes {
         node.until_paid().await;
@@ -245,7 +245,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
 #[tokio::test]
 async fn a_ban_that_began_apart_stands_on_the_store_afterwards() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let ban = Ban::new(2, Some(60 * SECOND), vec![600 * SECOND]).unwrap();
     let limit = built(Limit::fixed_window(4, 60 * SECOND).build()).with_ban(ban);
     let node = Node::new(
@@ -254,10 +254,10 @@ async fn a_ban_that_began_apart_stands_on_the_store_afterwards() {
     );
     let watcher = Node::new(server.store(), rules(&[limit]));
     node.until_back("warm").await;
-    proxy.set(Weather::HalfOpen);
+    proxy.set(Fault::HalfOpen);
     node.until_gone("elsewhere").await;
     until_it("she is banned", async || node.ask("eve", 1).await.banned).await;
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     let verdict = node.until_back("eve").await;
     assert!(verdict.banned, "{verdict:?}");
     assert!(watcher.peek("eve").await.banned);

@@ -14,6 +14,7 @@ use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
 use crate::fallback::scripts;
@@ -21,7 +22,6 @@ use crate::leased::{Node, node_over};
 use crate::limits::{SECOND, built};
 use crate::moving::Moving;
 use crate::patience::until_it;
-use crate::proxy::{Proxy, Weather};
 use crate::server::Server;
 
 const CHARGED: u64 = 100;
@@ -96,7 +96,7 @@ impl Window {
 }
 
 fn behind(proxy: &Proxy) -> RedisStoreBuilder {
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     RedisStore::builder(url.parse().unwrap())
 }
 
@@ -115,16 +115,16 @@ async fn settled(server: &Server) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_return_without_an_answer_is_executed_at_most_once() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let here = Window::of(behind(&proxy).timeout(SECOND / 5));
     let watcher = Window::of(server.store());
     for weather in [
-        Weather::NoAnswers,
-        Weather::BlackHole,
-        Weather::HalfOpen,
-        Weather::Forgotten,
-        Weather::Down,
-        Weather::Reset,
+        Fault::StallAnswers,
+        Fault::Stall,
+        Fault::HalfOpen,
+        Fault::Forgotten,
+        Fault::Refuse,
+        Fault::Cut,
     ] {
         here.until_back().await;
         let keys = (0..8).map(|key| format!("{weather:?} {key}"));
@@ -134,13 +134,13 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
         let returns = keys.iter().zip(charged);
         let returns = returns.map(|(key, charged)| here.give_back(key, charged, 60 * SECOND));
         let told = join_all(returns).await;
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
         here.until_back().await;
         settled(&server).await;
         for (key, is_told) in keys.iter().zip(told) {
             let used = watcher.used(key).await;
             let once = CHARGED - RETURNED;
-            let must = is_told || weather == Weather::NoAnswers;
+            let must = is_told || weather == Fault::StallAnswers;
             assert!(used == once || used == CHARGED && !must, "{key}: {used}");
         }
     }
@@ -150,17 +150,17 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_return_that_comes_after_its_lease_is_ignored() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let here = Window::of(behind(&proxy).timeout(20 * SECOND));
     let watcher = Window::of(server.store());
     for (late, used) in [(LIFE / 5, CHARGED - RETURNED), (LIFE + SECOND / 5, CHARGED)] {
         here.until_back().await;
         let key = format!("{late:?}");
         let charged = here.charge(&key).await;
-        proxy.set(Weather::BlackHole);
+        proxy.set(Fault::Stall);
         let (is_told, ()) = tokio::join!(here.give_back(&key, charged, LIFE), async {
             tokio::time::sleep(late).await;
-            proxy.set(Weather::Fine);
+            proxy.set(Fault::None);
         });
         settled(&server).await;
         assert_eq!(watcher.used(&key).await, used, "{late:?} late");
@@ -199,7 +199,7 @@ async fn a_return_to_a_key_that_moves_is_executed_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     let hour = || built(Limit::fixed_window(10_000, 3_600 * SECOND).build());
     let query = Query::new("d").entry("user", "hot");
     // Asks until it holds units; returns how many calls were allowed.
@@ -214,7 +214,7 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
     let before = node_over(behind(&proxy).timeout(SECOND), hour());
     let allowed = hold(&before).await;
     let held = before.store().lease_numbers().held;
-    proxy.set(Weather::BlackHole);
+    proxy.set(Fault::Stall);
     let leaves = {
         let before = Arc::clone(&before);
         tokio::spawn(async move { before.store().leave().await })
@@ -232,7 +232,7 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
     let left = async || after.peek(&query).await.unwrap().remaining.unwrap();
     let unused = 10_000 - allowed - more;
     assert!(left().await <= unused - held, "the return is on its way");
-    proxy.set(Weather::Fine);
+    proxy.set(Fault::None);
     until_it("both have given back what they did not use", async || {
         left().await == unused
     })

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use quell::Limit;
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::until_it;
-use crate::proxy::{Proxy, Weather};
-use crate::server::Server;
+use crate::server::{SLOW, Server};
 
 fn many() -> Limit {
     built(Limit::fixed_window(1_000, 3_600 * SECOND).build())
 }
 
 fn behind(proxy: &Proxy) -> RedisStoreBuilder {
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     RedisStore::builder(url.parse().unwrap())
 }
 
@@ -39,13 +39,13 @@ async fn settled(server: &Server) {
 #[tokio::test]
 async fn calls_whose_answers_are_lost_are_charged_once() {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
+    let proxy = Proxy::start(server.port());
     // Long enough for a busy machine to send all of them.
     let store = behind(&proxy).timeout(Duration::from_millis(500));
     let node = Node::new(store, declaring(&[many()], share(2)));
     let watcher = Node::new(server.store(), rules(&[many()]));
     node.until_back("warm").await;
-    for weather in [Weather::NoAnswers, Weather::BlackHole, Weather::Reset] {
+    for weather in [Fault::StallAnswers, Fault::Stall, Fault::Cut] {
         let user = format!("{weather:?}");
         node.until_back("warm").await;
         // From now on parallel calls are sent together.
@@ -60,11 +60,8 @@ async fn calls_whose_answers_are_lost_are_charged_once() {
         let verdicts = futures_util::future::join_all(calls).await;
         assert!(verdicts.iter().all(quell::Verdict::is_allow));
         let told = verdicts.iter().filter(|verdict| !verdict.degraded).count() as u64;
-        assert!(
-            told == 0 || weather == Weather::Reset,
-            "{weather:?}: {told}"
-        );
-        proxy.set(Weather::Fine);
+        assert!(told == 0 || weather == Fault::Cut, "{weather:?}: {told}");
+        proxy.set(Fault::None);
         node.until_back("other").await;
         settled(&server).await;
         node.until_paid().await;
@@ -73,7 +70,7 @@ async fn calls_whose_answers_are_lost_are_charged_once() {
             (told..=20).contains(&used),
             "{weather:?}: 20 calls were charged {used} times"
         );
-        if weather == Weather::NoAnswers {
+        if weather == Fault::StallAnswers {
             assert_eq!(used, 20, "the store had heard them all");
         }
         assert!(scripts(&server) - before < 200);
@@ -89,7 +86,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
     let watcher = Node::new(server.store(), rules(&[limit()]));
     let mut proxies = Vec::new();
     for _ in 0..2 {
-        proxies.push(Proxy::new(server.port()).await);
+        proxies.push(Proxy::start(server.port()));
     }
     // These nodes wait for the store: exactly the limit passes.
     let patient: Vec<Arc<Node>> = proxies
@@ -100,7 +97,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
         })
         .collect();
     for proxy in &proxies {
-        proxy.set(Weather::Slow);
+        proxy.set(SLOW);
     }
     let calls = (0..240).map(|call| {
         let node = &patient[call % 2];
@@ -124,7 +121,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
         }
     }
     for proxy in &proxies {
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
     }
     for node in &hasty {
         node.until_back("other").await;

@@ -1,73 +1,32 @@
 //! A primary with a replica, watched by three sentinels.
 
+use std::time::Duration;
+
 use quell::rule_store::RuleStore;
 use quell::rule_store::conformance::push;
 use quell::{Limit, Query};
 use quell_redis::{RedisRules, RedisStore, StoreUrl};
+use quell_testkit::redis::sentinel::Watched;
+use quell_testkit::redis::{Options, Redis};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, limiter};
 use crate::lost_memory::{bucket, is_quiet, leased, left_of_new_key};
-use crate::patience::{after_fail_over, until, until_it};
-use crate::server::{Server, free_port, try_command};
+use crate::patience::{after_fail_over, until_it};
+use crate::server::try_command;
 
-struct Watched {
-    primary: Server,
-    replica: Server,
-    sentinels: Vec<Server>,
+fn watched() -> Watched {
+    Watched::start(Duration::from_millis(500))
 }
 
-impl Watched {
-    fn start() -> Self {
-        let primary = Server::start(&[]);
-        let port = primary.port().to_string();
-        let replica = Server::start(&["--replicaof", "127.0.0.1", &port]);
-        let configuration = format!(
-            "sentinel monitor shop 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds shop 500\n\
-             sentinel failover-timeout shop 3000\n"
-        );
-        let sentinel = || {
-            (0..10)
-                .find_map(|_| Server::try_start_with(&configuration, free_port(), &["--sentinel"]))
-                .expect("a sentinel comes up")
-        };
-        let watched = Self {
-            primary,
-            replica,
-            sentinels: (0..3).map(|_| sentinel()).collect(),
-        };
-        watched.replica.follows();
-        // They have found the replica and each other.
-        watched.until("num-slaves", "1");
-        watched.until("num-other-sentinels", "2");
-        watched
-    }
-
-    fn until(&self, field: &str, value: &str) {
-        for sentinel in &self.sentinels {
-            until("the sentinels have found all", || {
-                sentinel
-                    .command(&["SENTINEL", "MASTER", "shop"])
-                    .contains(&format!("{field}\n{value}\n"))
-            });
-        }
-    }
-
-    fn url(&self) -> StoreUrl {
-        let hosts = self.sentinels.iter();
-        let hosts: Vec<_> = hosts
-            .map(|one| format!("127.0.0.1:{}", one.port()))
-            .collect();
-        let url = format!("redis+sentinel://{}/0?master=shop", hosts.join(","));
-        url.parse().unwrap()
-    }
+fn url(watched: &Watched) -> StoreUrl {
+    watched.url().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promoted_replica_goes_on_where_its_primary_was() {
-    let mut watched = Watched::start();
-    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let mut watched = watched();
+    let store = RedisStore::builder(url(&watched)).timeout(60 * SECOND);
     let limit = built(Limit::fixed_window(10, 3_600 * SECOND).build());
     let subject = limiter(store.build(), &[limit]);
     let query = Query::new("d").entry("user", "a");
@@ -96,8 +55,8 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
 /// The replica may lack the last charges of its primary, so a key that it does not have counts as used up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promoted_replica_is_quiet_for_a_second() {
-    let mut watched = Watched::start();
-    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let mut watched = watched();
+    let store = RedisStore::builder(url(&watched)).timeout(60 * SECOND);
     let store = store.build();
     assert!(!is_quiet(&store).await);
     watched.primary.kill();
@@ -108,15 +67,15 @@ async fn a_promoted_replica_is_quiet_for_a_second() {
 
 /// Sentinels close all client connections of a server whose role they change: without an answer there
 /// is no role yet.
-fn is_now(server: &Server, role: &str) -> bool {
+fn is_now(server: &Redis, role: &str) -> bool {
     try_command(server.port(), &["ROLE"]).is_some_and(|answer| answer.starts_with(role))
 }
 
 /// The old primary is up and is told to replicate: calls find the new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_planned_failover_loses_nothing() {
-    let watched = Watched::start();
-    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let watched = watched();
+    let store = RedisStore::builder(url(&watched)).timeout(60 * SECOND);
     let limit = built(Limit::fixed_window(200, 3_600 * SECOND).build());
     let subject = limiter(store.build(), &[limit]);
     let query = Query::new("d").entry("user", "a");
@@ -143,8 +102,8 @@ async fn a_planned_failover_loses_nothing() {
 /// Rules that were pushed before a failover still exist after it, and the next version follows them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rules_outlive_their_primary() {
-    let mut watched = Watched::start();
-    let book = RedisRules::new(&watched.url());
+    let mut watched = watched();
+    let book = RedisRules::new(&url(&watched));
     let first = push(&book, None, "domain: d").await;
     watched.primary.is_replicated();
     watched.primary.kill();
@@ -165,7 +124,7 @@ async fn rules_outlive_their_primary() {
 
 #[tokio::test]
 async fn a_name_that_nobody_watches_is_an_error_that_says_so() {
-    let watched = Watched::start();
+    let watched = watched();
     let url = watched
         .url()
         .to_string()
@@ -179,8 +138,8 @@ async fn a_name_that_nobody_watches_is_an_error_that_says_so() {
 /// long, so that no call finds the next primary by giving up early.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_first_sentinel_holds_up_no_fail_over() {
-    let watched = Watched::start();
-    let store = RedisStore::builder(watched.url()).timeout(2 * SECOND);
+    let watched = watched();
+    let store = RedisStore::builder(url(&watched)).timeout(2 * SECOND);
     let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
     let node = Node::new(store, declaring(&[limit], share(1)));
     node.until_back("a").await;
@@ -200,12 +159,15 @@ async fn a_hung_first_sentinel_holds_up_no_fail_over() {
 /// A sentinel that was cut off together with the old primary names that one, which still answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whom_most_sentinels_name_is_the_primary() {
-    let watched = Watched::start();
-    let other = Server::start(&[]);
+    let watched = watched();
+    let other = Redis::start(&[]);
     let port = other.port().to_string();
     let configuration = format!("sentinel monitor shop 127.0.0.1 {port} 2\n");
-    let odd = Server::try_start_with(&configuration, free_port(), &["--sentinel"]).unwrap();
-    let url = watched.url().to_string();
+    let odd = Redis::start_with(Options {
+        configuration,
+        ..Options::words(&["--sentinel"])
+    });
+    let url = url(&watched).to_string();
     let first = format!("redis+sentinel://127.0.0.1:{},", odd.port());
     let url = url.replace("redis+sentinel://", &first);
     let store = RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND);
@@ -217,7 +179,7 @@ async fn whom_most_sentinels_name_is_the_primary() {
     assert!(other.keys().is_empty());
 }
 
-fn connections(server: &Server) -> u64 {
+fn connections(server: &Redis) -> u64 {
     let said = server.command(&["INFO", "stats"]);
     let count = said
         .lines()
@@ -228,8 +190,8 @@ fn connections(server: &Server) -> u64 {
 /// A foreign value under one key is no reason to close the connection that all others use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_value_under_one_key_hangs_up_nobody() {
-    let watched = Watched::start();
-    let store = RedisStore::builder(watched.url()).timeout(60 * SECOND);
+    let watched = watched();
+    let store = RedisStore::builder(url(&watched)).timeout(60 * SECOND);
     let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
     let subject = limiter(store.build(), &[limit]);
     let query = Query::new("d").entry("user", "a");

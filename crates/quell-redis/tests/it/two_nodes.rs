@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use quell_testkit::proxy::{Fault, Proxy};
+
 use crate::debts::{accept_writes, behind, hammered, until_gone, window};
 use crate::fallback::{Node, declaring, share};
 use crate::limits::SECOND;
 use crate::patience::{PATIENCE, until_it};
-use crate::proxy::{Proxy, Weather};
-use crate::server::Server;
+use crate::server::{SLOW, Server};
 
 /// Two nodes on one store, which share 1,000 and have each asked for one unit.
 struct Two {
@@ -21,10 +22,7 @@ struct Two {
 
 async fn two(timeout: Duration) -> Two {
     let server = Server::start(&[]);
-    let proxies = [
-        Proxy::new(server.port()).await,
-        Proxy::new(server.port()).await,
-    ];
+    let proxies = [Proxy::start(server.port()), Proxy::start(server.port())];
     let node = |proxy| {
         let store = behind(proxy).timeout(timeout);
         Node::new(store, declaring(&[window(1_000)], share(2)))
@@ -44,7 +42,7 @@ impl Two {
     /// Both nodes lose the store, and notice.
     async fn cut_off(&self) {
         for (node, proxy) in self.nodes.iter().zip(&self.proxies) {
-            proxy.set(Weather::Down);
+            proxy.set(Fault::Refuse);
             until_gone(node).await;
         }
     }
@@ -70,11 +68,11 @@ async fn a_node_that_pays_a_second_later_lets_nobody_have_more() {
     let mut passed = 2 + two.use_apart().await;
     let Two { proxies, nodes, .. } = &two;
     assert_eq!(passed, 1_000, "499 each of the 998 or 999 that were left");
-    proxies[0].set(Weather::Fine);
+    proxies[0].set(Fault::None);
     let is_late = AtomicBool::new(true);
     let late = async {
         tokio::time::sleep(SECOND).await;
-        proxies[1].set(Weather::Fine);
+        proxies[1].set(Fault::None);
         nodes[1].until_paid().await;
         is_late.store(false, Ordering::Relaxed);
     };
@@ -111,11 +109,11 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
     assert!(passed <= 1_000, "{passed}");
     // Answers to the second are late, so that it needs some seconds. It finds the store first: nobody waits
     // for a node that finds it 2 s after the others.
-    proxies[1].set(Weather::Slow);
+    proxies[1].set(SLOW);
     let owed = || nodes[1].limiter.store().fallback_numbers().owed;
     let all = owed();
     until_it("the second pays", async || owed() < all).await;
-    proxies[0].set(Weather::Fine);
+    proxies[0].set(Fault::None);
     let began = Instant::now();
     while owed() > 0 {
         passed += u64::from(nodes[0].ask("a", 1).await.is_allow());
@@ -124,7 +122,7 @@ async fn a_node_that_needs_long_to_pay_is_waited_for() {
     }
     let took = began.elapsed();
     assert!(took > SECOND * 5 / 2, "it was not late: {took:?}");
-    proxies[1].set(Weather::Fine);
+    proxies[1].set(Fault::None);
     for node in nodes {
         until_it("the store decides again", async || {
             let verdict = node.ask("a", 1).await;
@@ -186,13 +184,13 @@ async fn nodes_that_are_asked_all_the_time_do_not_wait_for_each_other() {
     let server = Server::start(&[]);
     let mut nodes = Vec::new();
     for _ in 0..2 {
-        let proxy = Proxy::new(server.port()).await;
+        let proxy = Proxy::start(server.port());
         let node = Node::new(behind(&proxy), declaring(&[window(100_000)], share(2)));
         nodes.push((Arc::new(node), proxy));
     }
     for (node, proxy) in &nodes {
         node.until_back("warm").await;
-        proxy.set(Weather::HalfOpen);
+        proxy.set(Fault::HalfOpen);
         until_it("the store is thought gone", async || {
             node.ask("warm", 1).await;
             node.limiter.store().store().numbers().is_gone
@@ -214,7 +212,7 @@ async fn nodes_that_are_asked_all_the_time_do_not_wait_for_each_other() {
     });
     let callers: Vec<_> = callers.collect();
     for (_, proxy) in &nodes {
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
     }
     for (node, _) in &nodes {
         until_it("the store decides again", async || {

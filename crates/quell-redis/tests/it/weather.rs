@@ -3,11 +3,11 @@
 
 use quell::Limit;
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built};
-use crate::proxy::{Proxy, Weather};
-use crate::server::{Server, free_port};
+use crate::server::{SLOW, Server};
 
 /// A large limit, since only degraded answers matter.
 fn plenty() -> Limit {
@@ -33,38 +33,38 @@ async fn is_degraded(node: &Node, what: &str) {
     assert!(failed > 0, "{what}: {numbers:?}");
 }
 
-async fn with_weather(weather: Weather) {
+async fn with_weather(weather: Fault) {
     let server = Server::start(&[]);
-    let proxy = Proxy::new(server.port()).await;
-    let url = format!("redis://127.0.0.1:{}", proxy.port);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
     let node = node(RedisStore::builder(url.parse().unwrap()));
     for _ in 0..2 {
         node.until_back("a").await;
         proxy.set(weather);
         is_degraded(&node, &format!("{weather:?}")).await;
-        proxy.set(Weather::Fine);
+        proxy.set(Fault::None);
     }
     node.until_back("a").await;
 }
 
 #[tokio::test]
 async fn a_connection_that_is_reset_in_the_middle_of_an_answer() {
-    with_weather(Weather::Reset).await;
+    with_weather(Fault::Cut).await;
 }
 
 #[tokio::test]
 async fn a_black_hole() {
-    with_weather(Weather::BlackHole).await;
+    with_weather(Fault::Stall).await;
 }
 
 #[tokio::test]
 async fn answers_that_come_200_ms_late() {
-    with_weather(Weather::Slow).await;
+    with_weather(SLOW).await;
 }
 
 #[tokio::test]
 async fn a_connection_of_which_the_other_end_is_gone() {
-    with_weather(Weather::HalfOpen).await;
+    with_weather(Fault::HalfOpen).await;
 }
 
 #[tokio::test]
@@ -129,9 +129,7 @@ async fn a_server_that_became_a_replica() {
 
 #[tokio::test]
 async fn a_server_that_sleeps() {
-    // Before Redis 7 this needs no permission, and the option stops the server from starting.
-    let words = ["--enable-debug-command", "yes"];
-    let server = Server::try_start(free_port(), &words).unwrap_or_else(|| Server::start(&[]));
+    let server = Server::start(&["--enable-debug-command", "yes"]);
     let node = node(RedisStore::builder(server.url()));
     node.until_back("a").await;
     let port = server.port();

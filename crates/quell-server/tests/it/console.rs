@@ -7,9 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
 use quell_host::access::{NewToken, Role, password_entry};
+use quell_testkit::redis::Redis;
 
 use crate::harness::{Answer, Fixture, SHOP, connect, request, send};
-use crate::overload::Redis;
 
 mod keys;
 
@@ -601,10 +601,10 @@ fn an_overview_has_what_is_refused_and_nothing_of_other_domains() {
 
 #[test]
 fn changes_by_people_are_shown_with_who_and_why_after_a_restart_too() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let store = format!(
         "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
-        redis.port
+        redis.port()
     );
     for store in ["", &store] {
         changes_survive(&format!("data_dir = 'DIR/data'\n{store}"));
@@ -619,10 +619,10 @@ fn declared() -> String {
 /// A page shows within a second or two that callers are answered without the store, and what they get.
 #[test]
 fn a_page_says_at_once_that_the_store_is_gone() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let store = format!(
         "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
-        redis.port
+        redis.port()
     );
     let server = Fixture::new(&declared(), &store);
     let mut stream = listen(server.http());

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use quell_testkit::redis::Redis;
 use serde_json::{Value, json};
 use socket2::SockRef;
 
 use crate::harness::{Answer, Fixture, SHOP, connect, eventually, exchange, send};
 use crate::http2;
-use crate::overload::Redis;
 
 /// One permit, for longer than a test runs.
 const RULES: &str = "
@@ -114,10 +114,10 @@ fn whoever_waits_and_hangs_up_gives_its_place_back() {
 
 #[test]
 fn whoever_waits_at_a_shared_store_and_hangs_up_gives_its_place_back() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let settings = format!(
         "store = 'redis://127.0.0.1:{}'\nstore_timeout = '60s'",
-        redis.port
+        redis.port()
     );
     let server = Fixture::new(RULES, &settings);
     for (how, bytes, leave) in goodbyes() {
@@ -158,10 +158,10 @@ fn whoever_waits_keeps_its_side_of_the_connection_open() {
 /// A call that waits for the store and not for its turn: the fast path, the one of all other requests, and RESP.
 #[test]
 fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let settings = format!(
         "store = 'redis://127.0.0.1:{}'\nstore_timeout = '60s'",
-        redis.port
+        redis.port()
     );
     let server = Fixture::new(RULES, &settings);
     let id = take(&server);
@@ -186,11 +186,11 @@ fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
         // One that is reset may be gone before the server reads what it asked.
         for (goodbye, is_read) in [(close as Goodbye, true), (reset, false)] {
             let before = allowed(&server);
-            redis.signal("-STOP");
+            redis.freeze();
             let mut stream = connect(address);
             stream.write_all(bytes.as_bytes()).unwrap();
             goodbye(stream);
-            redis.signal("-CONT");
+            redis.thaw();
             eventually(how, || !is_read || allowed(&server) > before);
             eventually(how, || {
                 let verdict = ask(&server);
@@ -204,11 +204,11 @@ fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
 /// An operator who hangs up has banned all the same, and whoever reads the list of changes sees who it was.
 #[test]
 fn a_ban_of_an_operator_who_hung_up_is_made_and_noted() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let settings = |timeout: &str| {
         format!(
             "store = 'redis://127.0.0.1:{}'\nstore_timeout = '{timeout}'",
-            redis.port
+            redis.port()
         )
     };
     let ban = |user: &str| {
@@ -217,12 +217,12 @@ fn a_ban_of_an_operator_who_hung_up_is_made_and_noted() {
     let rules = format!("{SHOP}defaults: {{ on_failure: deny }}\n");
     let server = Fixture::new(&rules, &settings("60s"));
     assert_eq!(server.get("/v1/bans").status, 200);
-    redis.signal("-STOP");
+    redis.freeze();
     let mut stream = connect(server.http());
     let request = acquire(&ban("eve")).replace("/v1/acquire", "/v1/bans");
     stream.write_all(request.as_bytes()).unwrap();
     close(stream);
-    redis.signal("-CONT");
+    redis.thaw();
     eventually("it is noted", || {
         let overview = server.get("/console").body;
         overview.contains("banned for 3 minutes: login user=eve")
@@ -232,13 +232,13 @@ fn a_ban_of_an_operator_who_hung_up_is_made_and_noted() {
 
     let server = Fixture::new(&rules, &settings("100ms"));
     assert_eq!(server.get("/v1/bans").status, 200);
-    redis.signal("-STOP");
+    redis.freeze();
     let unknown = server.request("POST", "/v1/bans", &ban("bob"));
     unknown.assert_problem(503, "does not say whether it was done");
     unknown.assert_problem(503, "; doing it again does no harm");
     let noted = "banned for 3 minutes, or perhaps not: the store did not answer: login user=bob";
     assert!(server.get("/console").body.contains(noted));
-    redis.signal("-CONT");
+    redis.thaw();
 }
 
 /// Calls that the rule let pass.

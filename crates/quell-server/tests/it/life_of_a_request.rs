@@ -13,12 +13,12 @@ use std::thread::ThreadId;
 
 use quell::clock::{Clock, SystemClock};
 use quell_core::time::Now;
+use quell_testkit::redis::Redis;
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::harness::{Fixture, send};
-use crate::overload::Redis;
 
 const RULES: &str = "
 domain: shop
@@ -257,8 +257,8 @@ fn to_a_store_in_memory() {
 
 #[test]
 fn to_a_store_in_redis() {
-    let redis = Redis::start();
-    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let redis = Redis::start(&[]);
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
     for ask in [by_resp, by_http] {
         let [read, sent] = watch(&settings, ask);
         check(&read, "quell/src/store/fallback/in_flight.rs", 20, 31);

@@ -2,9 +2,10 @@
 //! has recovered.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::net::TcpStream;
 use std::time::Duration;
+
+use quell_testkit::redis::Redis;
 
 use crate::harness::{Answer, DEADLINE, Fixture, ask_both_ways, connect, eventually, expect, send};
 
@@ -31,43 +32,6 @@ const AT_ONCE: usize = 100;
 
 /// Connections with more calls than may wait.
 const CONNECTIONS: usize = 260;
-
-/// A Redis server on a free port that can be frozen.
-pub(crate) struct Redis {
-    child: Child,
-    pub(crate) port: u16,
-}
-
-impl Redis {
-    pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--save", "", "--port"]);
-        let child = command.arg(port.to_string()).stdout(Stdio::null()).spawn();
-        let child = child.unwrap_or_else(|error| {
-            panic!("redis-server is missing ({error}): install Debian's redis-server")
-        });
-        eventually("redis-server answers", || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
-        Self { child, port }
-    }
-
-    pub(crate) fn signal(&self, name: &str) {
-        let mut kill = Command::new("kill");
-        let sent = kill.arg(name).arg(self.child.id().to_string()).status();
-        assert!(sent.unwrap().success());
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
 
 /// A RESP connection on which the store has answered once.
 fn settled(server: &Fixture) -> TcpStream {
@@ -158,17 +122,17 @@ fn authorize(server: &Fixture, user: &str) -> Answer {
 
 #[test]
 fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     // The store takes as long as this test wants, and is never silent for too long.
     let settings = format!(
         "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"",
-        redis.port
+        redis.port()
     );
     let server = Fixture::with_clock(RULES, &settings);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);
     let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| settled(&server)).collect();
-    redis.signal("-STOP");
+    redis.freeze();
     for (number, stream) in streams.iter_mut().enumerate() {
         let calls = (0..AT_ONCE).map(|call| format!("CL.THROTTLE k{number}-{call} 9 9 60\r\n"));
         let calls: String = calls.collect();
@@ -193,7 +157,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     stream.write_all(b"PING\r\n").unwrap();
     expect(&mut stream, "+PONG\r\n");
 
-    redis.signal("-CONT");
+    redis.thaw();
     let mut counts = [0, 0];
     for mut stream in streams {
         let text = read_until(&mut stream, |text| {
@@ -224,14 +188,14 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
 
 /// A server whose store is frozen, and a connection that the store has answered once.
 fn standing_still(settings: &str) -> (Redis, Fixture, TcpStream) {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let settings = format!(
         "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"\n{settings}",
-        redis.port
+        redis.port()
     );
     let server = Fixture::with_clock(RULES, &settings);
     let stream = settled(&server);
-    redis.signal("-STOP");
+    redis.freeze();
     (redis, server, stream)
 }
 
@@ -260,7 +224,7 @@ fn calls_that_wait_together_take_no_more_than_their_budget() {
         let expected = if is_enough { AT_ONCE / 2 * 4_096 } else { 0 };
         eventually("they wait", || used() >= expected);
         assert!(used() <= most);
-        redis.signal("-CONT");
+        redis.thaw();
         read_until(&mut stream, |text| {
             replies(text) == [AT_ONCE, 0] && text.ends_with("\r\n")
         });
@@ -272,11 +236,11 @@ fn calls_that_wait_together_take_no_more_than_their_budget() {
 /// HTTP requests that the store has to answer, in a row and with others among them.
 #[test]
 fn questions_that_wait_for_the_store_are_answered_in_order() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     // However slow this machine is, the store is not taken for lost.
     let store = format!(
         "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"",
-        redis.port
+        redis.port()
     );
     let server = Fixture::with_clock(RULES, &store);
     let peek = question("peek", "/pages", "bob");
@@ -300,16 +264,16 @@ fn questions_that_wait_for_the_store_are_answered_in_order() {
 /// The answer tells the client that the connection closes.
 #[test]
 fn a_question_that_waits_for_the_store_while_the_server_stops_is_answered() {
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let settings = format!(
         "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"\ndrain_timeout = \"1h\"",
-        redis.port
+        redis.port()
     );
     let mut server = Fixture::with_clock(RULES, &settings);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);
     let mut stream = connect(server.http());
-    redis.signal("-STOP");
+    redis.freeze();
     // The first is known to be refused, and its answer does not wait for the other.
     let questions = question("acquire", "/login", "eve") + &question("acquire", "/pages", "ann");
     stream.write_all(questions.as_bytes()).unwrap();
@@ -325,7 +289,7 @@ fn a_question_that_waits_for_the_store_while_the_server_stops_is_answered() {
         );
         Answer::read(&reply).field("connection") == Some("close")
     });
-    redis.signal("-CONT");
+    redis.thaw();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert!(reply.starts_with("HTTP/1.1 200 OK"), "{reply}");

@@ -1,8 +1,9 @@
 //! Local rules together with a store: how an outage of the store affects them, and calls on both
 //! rungs.
 
+use quell_testkit::redis::Redis;
+
 use crate::harness::Fixture;
-use crate::overload::Redis;
 
 const RULES: &str = "
 domain: shop
@@ -32,8 +33,8 @@ fn ask(server: &Fixture, path: &str) -> (bool, bool, Option<u64>) {
 
 #[test]
 fn an_outage_of_the_store_does_not_touch_local_rules() {
-    let redis = Redis::start();
-    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let redis = Redis::start(&[]);
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
     let server = Fixture::with_clock(RULES, &settings);
     assert_eq!(ask(&server, "/both"), (true, false, Some(1)));
     assert_eq!(ask(&server, "/both"), (true, false, Some(0)));
@@ -56,8 +57,8 @@ rules:
   - { name: leased, match: { path: /leased }, rate: 1000/s }
   - { name: small, match: { path: /small }, rate: 5/s }
 ";
-    let redis = Redis::start();
-    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let redis = Redis::start(&[]);
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
     let server = Fixture::with_clock(RULES, &settings);
     for call in 1..=100 {
         let answer = server.acquire("/leased", "ann").json();
@@ -105,8 +106,8 @@ domain: shop
 defaults: { on_failure: deny, nodes: 2, max_over_admission: 60, latency_budget: 500us }
 rules: [{ name: synced, algorithm: fixed_window, limit: 5000/h }]
 ";
-    let redis = Redis::start();
-    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let redis = Redis::start(&[]);
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
     let admit = |server: &Fixture| {
         for call in 1..=100 {
             let answer = server.acquire("/", "ann").json();
@@ -145,8 +146,8 @@ domain: shop
 defaults: { on_failure: deny, nodes: 2, max_over_admission: 60 }
 rules: [{ name: leased, per: [user], algorithm: fixed_window, limit: 5000/h }]
 ";
-    let redis = Redis::start();
-    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port);
+    let redis = Redis::start(&[]);
+    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
     let watcher = Fixture::with_clock(RULES, &settings);
     let is_unused_left = |user: &str| {
         let mut server = Fixture::with_clock(RULES, &settings);

@@ -1,5 +1,6 @@
 //! What the nodes of a fleet say of their calls: whom they refuse, who is banned, how long decisions take.
 
+use quell_testkit::redis::Redis;
 use serde_json::Value;
 
 use super::console::page;
@@ -7,7 +8,6 @@ use super::{Coordinator, Node, RULES, count};
 use crate::clients::curl;
 use crate::files::Folder;
 use crate::process::{quell, run};
-use crate::shared_store::Redis;
 
 /// Asks a node for a user.
 fn ask(node: &Node, user: &str) {
@@ -108,7 +108,7 @@ fn who_is_refused_or_banned_at_a_node_is_seen_at_the_coordinator() {
 /// Both nodes know the ban, which is one; neither does when their store is gone, and their reports go on.
 #[test]
 fn a_ban_on_a_shared_store_is_one_and_not_known_when_the_store_is_gone() {
-    let (folder, redis) = (Folder::new(), Redis::start());
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
     let login = "  - { name: login, per: [user], rate: 1/h, rung: strict, on_failure: allow }\n";
     let file = folder.write("shop.yaml", &format!("{RULES}{login}"));
     let place = folder.path("fleet.db");

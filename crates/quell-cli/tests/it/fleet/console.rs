@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use quell::clock::SystemClock;
 use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
+use quell_testkit::etcd::Etcd;
+use quell_testkit::redis::Redis;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -11,11 +13,9 @@ use super::load::Load;
 use super::{Coordinator, Node, RULES, count};
 use crate::clients::{browser, curl};
 use crate::console::add_person;
-use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{PATIENCE, quell, run, until};
 use crate::restart::Script;
-use crate::shared_store::Redis;
 
 /// Nodes of the large fleet.
 const MANY: u32 = 1_000;
@@ -99,7 +99,7 @@ fn join(coordinator: &Coordinator, runtime: &Runtime) -> Vec<Fleet> {
 #[test]
 fn operators_use_the_console_in_a_browser() {
     let folder = Folder::new();
-    let redis = Redis::start();
+    let redis = Redis::start(&[]);
     let (mut coordinator, [one, mut two]) = small(&folder, &redis);
     let mut script = Script::start(&mut browser("fleet.mjs", "small", coordinator.admin));
     script.expect("a reader sees all and changes nothing");
@@ -501,7 +501,7 @@ fn what_a_page_did_not_show_is_not_put_into_force() {
 /// With stages a push puts nothing into force, and no page says that it does.
 #[test]
 fn pages_say_that_staged_rules_wait() {
-    let (folder, redis) = (Folder::new(), Redis::start());
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
     let (rules, file) = (redis.url(), folder.write("shop.yaml", RULES));
     run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
     let place = folder.path("fleet.db");

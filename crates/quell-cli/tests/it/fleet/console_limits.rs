@@ -1,6 +1,8 @@
 //! The limits of a fleet in the console of its coordinator: `tests/clients/limits.mjs` looks at one, sets it and
 //! follows what comes of it.
 
+use quell_testkit::redis::Redis;
+
 use super::load::Load;
 use super::{Coordinator, Node, RULES};
 use crate::clients::browser;
@@ -8,11 +10,10 @@ use crate::console::add_person;
 use crate::files::Folder;
 use crate::process::{quell, run};
 use crate::restart::Script;
-use crate::shared_store::Redis;
 
 #[test]
 fn a_limit_is_set_from_its_preview_in_a_browser() {
-    let (folder, redis) = (Folder::new(), Redis::start());
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
     let credentials = folder.write("credentials.toml", "");
     add_person(&credentials, "ada", &["read", "admin"]);
     add_person(&credentials, "bob", &["read", "admin"]);

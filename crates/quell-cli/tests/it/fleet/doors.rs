@@ -3,13 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use rcgen::SanType;
+use quell_testkit::certificates::Certificates;
+use quell_testkit::port::free_port;
 
 use super::{Coordinator, Node, RULES, SHORT};
 use crate::files::Folder;
-use crate::listener_tls::Certificates;
 use crate::process::{Run, quell, run, until};
-use crate::server::{Server, lasting_port};
+use crate::server::{Server, tls_flags};
 
 /// The subject of the certificate of member 2.
 const MEMBER: &str = "spiffe://example.org/quell/shop/member/2";
@@ -51,11 +51,11 @@ impl Guarded {
     /// With or without `--credentials`.
     fn with(credentials: bool) -> Self {
         let (folder, certificates) = (Folder::new(), Certificates::new());
-        certificates.sign("member", SanType::URI(MEMBER.try_into().unwrap()));
+        certificates.add_client("member", MEMBER);
         let rules = folder.write("shop.yaml", RULES);
         let nodes = token(&folder, "nodes", "node");
         let operators = token(&folder, "operators", "read,admin,metrics");
-        let (listen, admin) = (lasting_port(), lasting_port());
+        let (listen, admin) = (free_port(), free_port());
         let url = format!("https://localhost:{listen}");
         let admin_url = format!("https://localhost:{admin}");
         let mut command = quell(&["fleet", "coordinator", "--fleet-name", "shop"]);
@@ -64,7 +64,7 @@ impl Guarded {
             .args(["--listen", &format!("127.0.0.1:{listen}"), "--url", &url])
             .args(["--admin", &format!("127.0.0.1:{admin}")])
             .args(["--admin-url", &admin_url])
-            .args(certificates.flags())
+            .args(tls_flags(&certificates))
             .args(["--tls-client-ca", &certificates.path("ca.pem")])
             .args(SHORT);
         if credentials {

@@ -1,7 +1,8 @@
 //! An etcd that wants to be shown certificates, a user and a password.
 
+use quell_testkit::etcd::Etcd;
+
 use super::{Coordinator, Node, RULES, count};
-use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{quell, run};
 

@@ -1,12 +1,12 @@
 //! What a fleet admits while its processes are killed: never more than the limit, and never nothing.
 
+use quell_testkit::etcd::Etcd;
+use quell_testkit::proxy::{Fault, Proxy};
 use serde_json::Value;
 
 use super::entitled::Entitled;
 use super::load::{Load, judge};
-use super::proxy::{Fault, Proxy};
 use super::{BURST, Coordinator, LOOK, Node, RATE, RULES, count, share, three};
-use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{until, until_every};
 
@@ -344,7 +344,7 @@ fn two_nodes_that_are_cut_off_end_at_half_of_the_limit() {
     let rules = folder.write("shop.yaml", &text);
     let place = ["--embedded", &*folder.path("fleet.db")];
     let mut coordinator = Coordinator::start(&rules, &place, &[]);
-    let proxy = Proxy::before(coordinator.nodes);
+    let proxy = Proxy::start(coordinator.nodes);
     let start = |member| Node::with(&folder, &rules, member, &proxy.url(), &[]);
     let nodes = [1, 2].map(start);
     until_all_are(&nodes, "granted");
@@ -354,7 +354,7 @@ fn two_nodes_that_are_cut_off_end_at_half_of_the_limit() {
     coordinator.until("the only busy node has nearly all", |status| {
         share(status, 1, "may_use_per_s") > 90.0
     });
-    proxy.set(Fault::Both);
+    proxy.set(Fault::Lose);
     load.only(&[0, 1]);
     for node in &nodes {
         node.until_it_is("static");
@@ -362,7 +362,7 @@ fn two_nodes_that_are_cut_off_end_at_half_of_the_limit() {
         assert_eq!(server.metric("quell_fleet_share{limit=\"api\"}"), Some(50));
     }
     load.until_more("both admit", &[0, 1], 150);
-    proxy.set(Fault::Nothing);
+    proxy.set(Fault::None);
     until_all_are(&nodes, "granted");
     load.until_more("both admit when they are back", &[0, 1], 20);
     judge(&load.end(), 100, 20);

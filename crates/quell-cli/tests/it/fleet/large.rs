@@ -4,22 +4,22 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use quell_testkit::etcd::Etcd;
+use quell_testkit::proxy::{Fault, Proxy};
+use quell_testkit::wall_clock::WallClock;
 use serde_json::Value;
 
 use super::faults::{Coordinators, until_all_are};
 use super::load::{Admitted, Load, judge};
-use super::proxy::{Fault, Proxy};
 use super::{BURST, Coordinator, LOOK, Node, RATE, RULES, count, share};
-use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{until, until_every};
-use crate::wall_clock::WallClock;
 
 /// Where coordinators say that they are: where no node goes, so that nodes keep to their own links.
 const NOWHERE: &str = "http://192.0.2.1:7600";
 
-/// How much later messages arrive on a slow network, each way.
-const SLOW: Duration = Duration::from_millis(60);
+/// How much later answers arrive on a slow network.
+const SLOW: Duration = Duration::from_millis(120);
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
@@ -56,7 +56,7 @@ impl Large {
     fn start(folder: &Folder, rules: &str, lease: &str) -> Self {
         let etcd = Etcd::three();
         let urls = |links: &[Proxy; 3]| links.each_ref().map(Proxy::url).join(",");
-        let backs = [(); 3].map(|()| etcd.each_ref().map(|etcd| Proxy::before(etcd.port())));
+        let backs = [(); 3].map(|()| etcd.each_ref().map(|etcd| Proxy::start(etcd.port())));
         let coordinators = backs.each_ref().map(|links| {
             let words = [
                 ["--etcd", &urls(links)],
@@ -66,16 +66,16 @@ impl Large {
                 ["--report", "200ms"],
             ];
             let mut coordinator = Coordinator::new(rules, words.as_flattened());
-            coordinator.clock = Some(WallClock::new().unwrap());
+            coordinator.clock = Some(WallClock::new());
             coordinator.restart();
             coordinator
         });
-        let front = |one: &Coordinator| Proxy::before(one.nodes);
+        let front = |one: &Coordinator| Proxy::start(one.nodes);
         let fronts = [(); 5].map(|()| coordinators.each_ref().map(front));
         let nodes = ALL.map(|at| {
             let member = u32::try_from(at).unwrap() + 1;
             let mut node = Node::new(folder, rules, member, &urls(&fronts[at]), &[]);
-            node.clock = Some(WallClock::new().unwrap());
+            node.clock = Some(WallClock::new());
             node.restart();
             node
         });
@@ -128,7 +128,7 @@ impl Large {
         self.load.only(&ALL);
         self.until_all_admit("all nodes admit on a slow network");
         self.last("all nodes go on", &ALL);
-        set(links(), Fault::Nothing);
+        set(links(), Fault::None);
     }
 
     /// Nodes reach the leader, and it does not reach them; then the other way round. No other leads meanwhile,
@@ -139,7 +139,7 @@ impl Large {
         let links = || self.fronts.iter().map(move |links| &links[at]);
         self.ask_only(0);
         let begun = Instant::now();
-        set(links(), Fault::Answers);
+        set(links(), Fault::LoseAnswers);
         self.load.only(&ALL);
         // Until they give the connection up, since no answer comes.
         leader.until("it hears each of them", |status| {
@@ -153,10 +153,10 @@ impl Large {
             "all nodes admit their static shares when no answer comes",
             &ALL,
         );
-        set(links(), Fault::Requests);
+        set(links(), Fault::LoseRequests);
         leader.until("it hears nobody", |status| count(status, "silent") == 5);
         self.last("all nodes admit their static shares", &ALL);
-        set(links(), Fault::Nothing);
+        set(links(), Fault::None);
         self.until_all_admit("all nodes admit when nothing is lost any more");
     }
 
@@ -165,13 +165,13 @@ impl Large {
     fn cut_nodes_off(&self) {
         self.ask_only(0);
         let [one, two, three, ..] = &self.fronts;
-        set(one.iter().chain(two), Fault::Both);
-        set(three, Fault::Cut);
+        set(one.iter().chain(two), Fault::Lose);
+        set(three, Fault::Refuse);
         self.load.only(&ALL);
         until_all_are(&self.nodes[..3], "static");
         until_all_are(&self.nodes[3..], "granted");
         self.last("all nodes admit, cut off or not", &ALL);
-        set(self.fronts.iter().flatten(), Fault::Nothing);
+        set(self.fronts.iter().flatten(), Fault::None);
         self.until_all_admit("all nodes admit when nobody is cut off");
     }
 
@@ -179,15 +179,15 @@ impl Large {
     /// notices a thing.
     fn cut_leader_off(&self) {
         let (first, epoch) = self.coordinators.leader(0);
-        set(&self.backs[first], Fault::Answers);
+        set(&self.backs[first], Fault::LoseAnswers);
         let (second, epoch) = self.coordinators.leader(epoch);
         self.until_all_admit("all nodes admit under the second leader");
-        set(&self.backs[first], Fault::Nothing);
-        set(&self.backs[second], Fault::Cut);
+        set(&self.backs[first], Fault::None);
+        set(&self.backs[second], Fault::Refuse);
         self.coordinators.leader(epoch);
         self.until_all_admit("all nodes admit under the third leader");
         self.last("all nodes go on under the third leader", &ALL);
-        set(&self.backs[second], Fault::Nothing);
+        set(&self.backs[second], Fault::None);
     }
 
     /// The leader is killed, a coordinator that does not lead, and a node; each starts again.
@@ -332,16 +332,16 @@ impl Large {
         let clock = node.clock.as_ref().unwrap();
         let log = || node.server.as_ref().unwrap().log();
         // A clock that is set back is no pause, and nor is a pause that both clocks count: it has to be a real one.
-        clock.set(-3_600.0).unwrap();
+        clock.set(-3_600.0);
         node.server.as_ref().unwrap().signal("STOP");
         thread::sleep(Duration::from_secs(2));
         node.server.as_ref().unwrap().signal("CONT");
         self.load.until_more("it goes on", &[0], RATE);
         assert!(!log().contains(stopped), "{}", log());
 
-        set(&self.fronts[0], Fault::Both);
+        set(&self.fronts[0], Fault::Lose);
         let cut = Instant::now();
-        clock.set(-3_570.0).unwrap();
+        clock.set(-3_570.0);
         self.load.only(&ALL);
         until("its lease is over", || {
             (node.state() != "granted").then_some(())
@@ -350,7 +350,7 @@ impl Large {
         // A lease is 10 s.
         assert!(took < Duration::from_secs(7), "{took:?}");
         assert!(log().contains(stopped), "{}", log());
-        set(&self.fronts[0], Fault::Nothing);
+        set(&self.fronts[0], Fault::None);
         self.until_all_admit("all nodes admit, and so does the one that was suspended");
     }
 
@@ -358,7 +358,7 @@ impl Large {
     fn suspend_leader(&self) {
         let (first, epoch) = self.coordinators.leader(0);
         let leader = &self.coordinators.0[first];
-        leader.clock.as_ref().unwrap().set(30.0).unwrap();
+        leader.clock.as_ref().unwrap().set(30.0);
         until("it does not lead on", || {
             let log = leader.log();
             log.contains("the machine was stopped: this coordinator does not lead on")

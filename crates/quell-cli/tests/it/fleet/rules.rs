@@ -1,16 +1,16 @@
 //! One source of limits: rules in etcd, which coordinators read and nodes are given.
 
 use quell::rule_store::Head;
+use quell_testkit::etcd::Etcd;
+use quell_testkit::redis::{Options, Redis};
 use serde_json::Value;
 
 use super::console::page;
 use super::doors::token;
 use super::{Coordinator, LOOK, Node, RULES, count};
 use crate::clients::curl;
-use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{quell, run, until, until_every};
-use crate::shared_store::Redis;
 
 /// `quell rules` with these words.
 pub(super) fn rules(url: &str, words: &[&str]) -> String {
@@ -333,8 +333,8 @@ fn nodes_are_given_the_files_of_their_coordinator() {
 /// While rules cannot be read, the limits stay, and an operator is told until they can.
 #[test]
 fn a_store_of_rules_that_is_gone_is_seen_until_it_is_back() {
-    let (redis, folder) = (Redis::start(), Folder::new());
-    let (url, port) = (redis.url(), redis.port);
+    let (redis, folder) = (Redis::start(&[]), Folder::new());
+    let (url, port) = (redis.url(), redis.port());
     let file = folder.write("shop.yaml", RULES);
     rules(&url, &["push", &file]);
     let place = ["--embedded", &folder.path("fleet.db")];
@@ -359,7 +359,7 @@ fn a_store_of_rules_that_is_gone_is_seen_until_it_is_back() {
     until("the rules grow old", || (age() >= 4).then_some(()));
 
     // It has the same version again: nothing is new, and all is well.
-    let _redis = Redis::start_on(port);
+    let _redis = Redis::start_on(port, Options::default());
     rules(&url, &["push", &file]);
     coordinator.until("they can be read", |status| {
         status["rules"]["unreadable"].is_null()

@@ -1,13 +1,13 @@
 //! A whole text of rules in stages: who follows the rollout has it, and nobody else has.
 
+use quell_testkit::etcd::Etcd;
+use quell_testkit::redis::Redis;
 use serde_json::Value;
 
 use super::rules::{follow, in_force, rules};
 use super::{Coordinator, LOOK, Node};
-use crate::etcd::Etcd;
 use crate::files::Folder;
 use crate::process::{until, until_every};
-use crate::shared_store::Redis;
 
 /// The fleet shares the first rule; each node decides the second one by itself.
 const TEXT: &str = "
@@ -39,7 +39,7 @@ fn until_it_says(coordinator: &Coordinator, versions: [Option<u64>; 3]) {
 
 #[test]
 fn a_whole_text_goes_in_stages_and_back() {
-    let (folder, redis) = (Folder::new(), Redis::start());
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
     let url = redis.url();
     rules(&url, &["push", &folder.write("shop.yaml", TEXT)]);
     let place = ["--embedded", &*folder.path("fleet.db")];

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::etcd::Etcd;
+use quell_testkit::etcd::Etcd;
+
 use crate::files::{Folder, of_repository};
 use crate::tls;
 

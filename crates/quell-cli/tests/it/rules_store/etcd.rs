@@ -1,10 +1,10 @@
 //! The same commands and servers, with rules in etcd.
 
+use quell_testkit::etcd::Etcd;
 use serde_json::Value;
 
 use super::SHOP;
 use super::follow::{follows, limit};
-use crate::etcd::Etcd;
 use crate::files::{Folder, window_rules};
 use crate::process::{Run, quell, run, until};
 use crate::server::Server;

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use quell_testkit::redis::{Options, Redis};
 use serde_json::Value;
 
 use super::Shelf;
@@ -9,7 +10,6 @@ use crate::clients::curl;
 use crate::files::window_rules;
 use crate::process::{quell, run, run_with_input, until};
 use crate::server::Server;
-use crate::shared_store::Redis;
 
 /// The limit of `login` that a server reports.
 pub(super) fn limit(server: &Server) -> Option<u64> {
@@ -126,9 +126,8 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     let prefix = "quell:rules:1:{book}:";
 
     // A head that names a version which does not exist.
-    shelf
-        .redis
-        .say(&["SET", &format!("{prefix}head"), "2 0123456789ab"]);
+    let say = |words: &[&str]| shelf.redis.command(words);
+    say(&["SET", &format!("{prefix}head"), "2 0123456789ab"]);
     until("health tells", || (failed() == Some(1)).then_some(()));
     let health = server.health();
     assert_eq!(health["status"], "degraded");
@@ -144,10 +143,8 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     let bad = digest(&text);
     let version = format!("{prefix}3");
     let head = format!("3 {bad}");
-    shelf
-        .redis
-        .say(&["HSET", &version, "head", &head, "text", &text]);
-    shelf.redis.say(&["SET", &format!("{prefix}head"), &head]);
+    say(&["HSET", &version, "head", &head, "text", &text]);
+    say(&["SET", &format!("{prefix}head"), &head]);
     let reasons = until("the mistake is told", || {
         let reasons = server.health()["reload_failure"]["reasons"].to_string();
         reasons.contains("moment").then_some(reasons)
@@ -197,7 +194,7 @@ fn digest(text: &str) -> String {
 fn a_store_that_goes_keeps_the_rules_in_force() {
     let shelf = Shelf::new();
     shelf.push(&window_rules("shop", "5/h"));
-    let (url, port) = (shelf.redis.url(), shelf.redis.port);
+    let (url, port) = (shelf.redis.url(), shelf.redis.port());
     let server = Server::start(&["--rules", &url]);
     let Shelf { redis, folder } = shelf;
     drop(redis);
@@ -224,7 +221,7 @@ fn a_store_that_goes_keeps_the_rules_in_force() {
 
     // The store comes back empty: no caller gets past the limits.
     let shelf = Shelf {
-        redis: Redis::start_on(port),
+        redis: Redis::start_on(port, Options::default()),
         folder,
     };
     until("it is told that nothing is there", || {

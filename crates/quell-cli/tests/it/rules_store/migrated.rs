@@ -49,18 +49,20 @@ fn old_hashes_become_rules_that_servers_follow() {
         ["HMSET", "org2/user/list", "expire", "1", "limitReq", "7"],
     ];
     for hash in &hashes {
-        shelf.redis.say(hash);
+        shelf.redis.command(hash);
     }
     // A counter of the old script is stored next to its limit.
-    shelf.redis.say(&["SET", "org1/user/list:10.0.0.1", "3"]);
-    let port = format!("redis-cli -p {}", shelf.redis.port);
+    shelf
+        .redis
+        .command(&["SET", "org1/user/list:10.0.0.1", "3"]);
+    let port = format!("redis-cli -p {}", shelf.redis.port());
     let script = block("```sh\n# migrate.sh").replace("redis-cli", &port);
     let migrate = || run(Command::new("sh").args(["-c", &format!("# {script}")])).expect_success();
     assert_eq!(migrate(), block("$ sh migrate.sh\n"));
 
     shelf
         .redis
-        .say(&["HSET", "org1/user/list", "expire", "3600"]);
+        .command(&["HSET", "org1/user/list", "expire", "3600"]);
     let push = ["push", "-", "--note", "from the hashes"];
     let pushed = run_with_input(&mut shelf.command(&push), migrate().as_bytes());
     assert!(pushed.expect_success().contains("version 1 is in"));

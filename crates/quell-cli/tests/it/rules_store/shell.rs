@@ -100,7 +100,7 @@ fn nothing_is_pushed_that_a_server_would_not_take() {
         warned.contains("warning: ") && warned.contains("on_failure"),
         "{warned}"
     );
-    assert_eq!(shelf.redis.say(&["DBSIZE"]).trim(), "0");
+    assert_eq!(shelf.redis.command(&["DBSIZE"]).trim(), "0");
 }
 
 /// Two people pull the same version: the first push counts, and the second person is told who made

@@ -1,46 +1,47 @@
-//! An etcd for one test.
+//! An etcd of one process or three.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::listener_tls::Certificates;
-use crate::process::{run, until};
-use crate::server::lasting_port;
+use crate::certificates::Certificates;
+use crate::port::free_port;
+use crate::process::{Process, Run, run, until};
 
-/// An etcd of one process, or a member of a cluster, killed when the test is over.
-pub(crate) struct Etcd {
-    child: Child,
+/// An etcd of one process, or a member of a cluster, killed when it is dropped.
+#[derive(Debug)]
+pub struct Etcd {
+    process: Process,
     words: Vec<String>,
     port: u16,
     /// With TLS: its own certificate, and one for clients.
     certificates: Option<Certificates>,
-    _folder: TempDir,
 }
 
 impl Etcd {
-    pub(crate) fn start() -> Self {
-        let [etcd] = Self::spawn([[lasting_port(), lasting_port()]], || None);
+    /// One of one process.
+    pub fn start() -> Self {
+        let [etcd] = Self::spawn([[free_port(), free_port()]], || None);
         etcd.until_it_answers();
         etcd
     }
 
     /// One that speaks TLS, to everybody.
-    pub(crate) fn with_tls() -> Self {
+    pub fn with_tls() -> Self {
         Self::behind_tls(&[])
     }
 
     fn behind_tls(more: &[&str]) -> Self {
         let certificates = || Some((Certificates::new(), more));
-        let [etcd] = Self::spawn([[lasting_port(), lasting_port()]], certificates);
+        let [etcd] = Self::spawn([[free_port(), free_port()]], certificates);
         etcd.until_it_answers();
         etcd
     }
 
     /// One that speaks to those alone that show a certificate, and then a user and a password.
-    pub(crate) fn guarded(user: &str, password: &str, prefixes: &[&str]) -> Self {
+    pub fn guarded(user: &str, password: &str, prefixes: &[&str]) -> Self {
         // A check of a password takes longer than a call may, as on a busy machine.
         let etcd = Self::behind_tls(&["--client-cert-auth", "--bcrypt-cost", "13"]);
         // It refuses a change that takes it too long, and may have made it all the same.
@@ -64,13 +65,13 @@ impl Etcd {
     }
 
     /// The folder of its certificates.
-    pub(crate) fn certificates(&self) -> &Certificates {
+    pub fn certificates(&self) -> &Certificates {
         self.certificates.as_ref().unwrap()
     }
 
     /// A cluster of three.
-    pub(crate) fn three() -> [Self; 3] {
-        let all = Self::spawn([(); 3].map(|()| [lasting_port(), lasting_port()]), || None);
+    pub fn three() -> [Self; 3] {
+        let all = Self::spawn([(); 3].map(|()| [free_port(), free_port()]), || None);
         all.iter().for_each(Self::until_it_answers);
         all
     }
@@ -97,11 +98,10 @@ impl Etcd {
             let more = more.unwrap_or_default();
             let words = words(&folder, ports, &cluster, (certificates.as_ref(), more));
             Self {
-                child: launch(&words),
+                process: Process::start_in(folder, Command::new("etcd").args(&words)),
                 words,
                 port: ports[0],
                 certificates,
-                _folder: folder,
             }
         })
     }
@@ -113,12 +113,12 @@ impl Etcd {
     }
 
     /// Its port for clients.
-    pub(crate) const fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Where it is for the fleet.
-    pub(crate) fn endpoint(&self) -> String {
+    pub fn endpoint(&self) -> String {
         match self.certificates {
             // As its certificate names it.
             Some(_) => format!("https://localhost:{}", self.port),
@@ -127,7 +127,7 @@ impl Etcd {
     }
 
     /// Where rules are in it.
-    pub(crate) fn rules(&self, name: &str) -> String {
+    pub fn rules(&self, name: &str) -> String {
         match self.certificates {
             Some(_) => format!("etcds://localhost:{}/{name}", self.port),
             None => format!("etcd://127.0.0.1:{}/{name}", self.port),
@@ -135,7 +135,7 @@ impl Etcd {
     }
 
     /// What `etcdctl` says.
-    pub(crate) fn ctl(&self, words: &[&str]) -> crate::process::Run {
+    pub fn ctl(&self, words: &[&str]) -> Run {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3");
         command.args(["--endpoints", &self.endpoint(), "--dial-timeout=1s"]);
@@ -149,7 +149,7 @@ impl Etcd {
     }
 
     /// Whether it leads its cluster, as it says itself.
-    pub(crate) fn leads(&self) -> bool {
+    pub fn leads(&self) -> bool {
         let said = self.ctl(&["endpoint", "status", "--write-out", "json"]);
         let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_default();
         let status = &status[0]["Status"];
@@ -157,26 +157,26 @@ impl Etcd {
     }
 
     /// The revision of what is in it.
-    pub(crate) fn revision(&self) -> u64 {
+    pub fn revision(&self) -> u64 {
         let said = self.ctl(&["get", "x", "--write-out", "json"]);
         let said: serde_json::Value = serde_json::from_str(&said.expect_success()).unwrap();
         said["header"]["revision"].as_u64().unwrap()
     }
 
     /// Writes a backup into this file.
-    pub(crate) fn back_up(&self, file: &str) {
+    pub fn back_up(&self, file: &str) {
         self.ctl(&["snapshot", "save", file]).expect_success();
     }
 
     /// Replaces what it has by a backup, as an operator would; it is the only member.
-    pub(crate) fn restore(&mut self, backup: &str) {
+    pub fn restore(&mut self, backup: &str) {
         self.kill();
         self.take(backup);
         self.restart();
     }
 
     /// The same of all members of a cluster.
-    pub(crate) fn restore_all(all: &mut [Self], backup: &str) {
+    pub fn restore_all(all: &mut [Self], backup: &str) {
         all.iter_mut().for_each(Self::kill);
         all.iter().for_each(|etcd| etcd.take(backup));
         all.iter_mut().for_each(Self::begin_again);
@@ -205,26 +205,26 @@ impl Etcd {
         restored.expect_success();
     }
 
-    pub(crate) fn kill(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Sends a signal, such as `STOP`.
-    pub(crate) fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.child.id());
-        run(Command::new("sh").args(["-c", &kill])).expect_success();
+    pub fn signal(&self, name: &str) {
+        self.process.signal(name);
     }
 
     /// Starts it again, with what it had.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.begin_again();
         self.until_it_answers();
     }
 
     /// Starts it again, and does not wait: a member answers when most members are there.
-    pub(crate) fn begin_again(&mut self) {
-        self.child = launch(&self.words);
+    pub fn begin_again(&mut self) {
+        let mut command = Command::new("etcd");
+        self.process.replace(command.args(&self.words));
     }
 }
 
@@ -270,22 +270,4 @@ fn words(
     }
     words.extend(more.iter().map(|word| (*word).to_owned()));
     words
-}
-
-fn launch(words: &[String]) -> Child {
-    let mut command = Command::new("etcd");
-    let nothing = Stdio::null;
-    command
-        .args(words)
-        .stdin(nothing())
-        .stdout(nothing())
-        .stderr(nothing());
-    let child = command.spawn();
-    child.expect("etcd is missing: install Debian's etcd-server and etcd-client")
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
