@@ -17,7 +17,6 @@ use crate::report::progress;
 pub(super) const THROTTLE: [&str; 6] =
     ["CL.THROTTLE", "user:__rand_int__", "100", "100", "60", "1"];
 
-
 /// The same over HTTP: `bench/inputs/rules.yaml` has the limit.
 const ACQUIRE: (&str, &str) = (
     "/v1/acquire",
