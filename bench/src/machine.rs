@@ -59,11 +59,6 @@ pub(crate) fn processor_time() -> Result<u64> {
     times(0)
 }
 
-/// Nanoseconds that this thread was ready to run but had to wait for a processor.
-pub(crate) fn waiting_time() -> Result<u64> {
-    times(1)
-}
-
 fn times(place: usize) -> Result<u64> {
     let path = "/proc/thread-self/schedstat";
     let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;

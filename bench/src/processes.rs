@@ -87,19 +87,6 @@ impl Running {
         }
         Ok(Duration::from_secs_f64(ticks / TICKS))
     }
-
-    /// Bytes of memory that the server uses.
-    ///
-    /// # Errors
-    /// If the system does not report it.
-    pub(crate) fn resident(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        let kilobytes: u64 = kilobytes.context("no VmRSS in /proc")?.parse()?;
-        Ok(kilobytes * 1024)
-    }
 }
 
 impl Drop for Running {

@@ -102,33 +102,3 @@ pub(super) fn frame(words: &[&[u8]]) -> Vec<u8> {
     }
     bytes
 }
-
-/// Where the first command of `bytes` ends, if it is complete.
-pub(super) fn frame_length(bytes: &[u8]) -> Option<usize> {
-    let (count, mut at) = number_after(bytes, 0)?;
-    for _ in 0..count {
-        let (length, start) = number_after(bytes, at)?;
-        at = start + length + 2;
-    }
-    (at <= bytes.len()).then_some(at)
-}
-
-/// The number of the line that begins at `at`, after its first byte, and where the next line begins.
-fn number_after(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    let rest = bytes.get(at + 1..)?;
-    let end = rest.iter().position(|byte| *byte == b'\r')?;
-    let number = std::str::from_utf8(rest.get(..end)?).ok()?.parse().ok()?;
-    Some((number, at + 1 + end + 2))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_are_found_again() {
-        let bytes = [frame(&[b"GET", b"a\r\nb"]), frame(&[b"PING"])].concat();
-        assert_eq!(frame_length(&bytes), Some(bytes.len() - 14));
-        assert_eq!(frame_length(&bytes[..10]), None);
-    }
-}
