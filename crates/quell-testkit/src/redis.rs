@@ -1,4 +1,4 @@
-//! Redis servers, alone, in a [cluster](cluster) and watched by [sentinels](sentinel).
+//! Redis servers, alone, in a [`cluster`] and watched by [`sentinel`]s.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -47,7 +47,7 @@ pub enum Role {
     Admin,
     /// Read `/metrics`, which are those of all domains.
     Metrics,
-    /// Be a member of a fleet. On the listeners of [`crate::serve`] it opens nothing: a coordinator asks
+    /// Be a member of a fleet. On the listeners of a server it opens nothing: a coordinator asks
     /// for it.
     Node,
     /// Name people to the console, by the header of `--console-user-header`. It opens nothing by itself.
