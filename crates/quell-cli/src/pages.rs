@@ -10,9 +10,8 @@ use clap::{Command, CommandFactory};
 use crate::command::Cli;
 
 /// Spans that begin with `quell` and are no commands, and what they are.
-const NO_COMMANDS: [(&str, &str); 5] = [
+const NO_COMMANDS: [(&str, &str); 4] = [
     ("quell COMMAND", "any command"),
-    ("quell ->", "a dependency"),
     ("quell acquire", "a span of a trace"),
     ("quell peek", "a span of a trace"),
     ("quell end", "a span of a trace"),
