@@ -16,7 +16,7 @@ use crate::rng::Rng;
 /// How long a store may take to answer an operator's command.
 const SOON: Duration = Duration::from_secs(30);
 
-/// How long a primary is silent before sentinels take it for gone.
+/// Sentinels take a primary for gone after this silence.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// What servers of a store are started with, for faults that need it.
@@ -61,7 +61,7 @@ for _, key in ipairs(redis.call('KEYS', 'quell:1:{*')) do
 end
 return count";
 
-/// What every server is started with.
+/// Every server is started with these.
 fn options(words: &[&str], clock: Option<&WallClock>) -> Options {
     Options {
         clock: clock.cloned(),
@@ -132,7 +132,7 @@ impl Redis {
     }
 
     /// Waits until its reply to a command contains these words.
-    pub(crate) async fn says(&self, words: &[&str], what: &str) -> Result<()> {
+    pub(crate) async fn wait_for_reply(&self, words: &[&str], what: &str) -> Result<()> {
         let awaited = format!("{words:?} says {what:?}");
         wait(&awaited, PATIENCE, async || {
             let reply = self.command(words).await.ok()?;
@@ -248,10 +248,10 @@ impl Cluster {
         for server in &cluster.servers {
             for other in &cluster.servers {
                 let front = format!("127.0.0.1:{}@", other.front());
-                server.says(&["CLUSTER", "NODES"], &front).await?;
+                server.wait_for_reply(&["CLUSTER", "NODES"], &front).await?;
             }
             server
-                .says(&["CLUSTER", "INFO"], "cluster_state:ok")
+                .wait_for_reply(&["CLUSTER", "INFO"], "cluster_state:ok")
                 .await?;
         }
         Ok(cluster)

@@ -287,7 +287,7 @@ impl LeaseTerms {
         self.calls_of(self.max, cost)
     }
 
-    /// How many calls it takes to use up so many units, about, however many callers there are.
+    /// The number of calls that use up so many units, about, however many callers there are.
     ///
     /// Nodes that use units faster than the store answers ask for the next before the last are gone, so for half a lease
     /// at a time: two calls for a lease. Calls that wait for three leases in vain are asked for together, and a node that

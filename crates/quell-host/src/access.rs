@@ -92,9 +92,9 @@ struct InForce {
 
 /// A name and a password that somebody shows.
 pub struct Login {
-    /// Who it is said to be.
+    /// The name that is shown.
     pub name: TokenName,
-    /// What is shown for that.
+    /// The password that is shown.
     pub password: Box<[u8]>,
 }
 

@@ -6,7 +6,7 @@
 //! everywhere. Pages work without scripts; with them, streams send what changes. What strangers wrote is
 //! escaped by the templates.
 
-pub mod assets;
+mod assets;
 pub mod candidate;
 pub mod host;
 pub mod key_table;
@@ -14,4 +14,4 @@ pub mod page;
 pub mod rules;
 pub mod session;
 pub mod shell;
-pub mod sign_in;
+mod sign_in;

@@ -1,4 +1,4 @@
-//! What the server and the coordinator of Quell stand on: listeners, TLS, credentials, web plumbing, and the
+//! The floor of the server and the coordinator of Quell: listeners, TLS, credentials, web plumbing, and the
 //! frame of the console. Nothing here decides.
 //!
 //! Read first: [`listen`] (how connections come in), [`access`] (who may do what), [`caller`] (who sends a
@@ -22,9 +22,9 @@ pub mod health;
 pub mod history;
 pub mod listen;
 pub mod login;
-pub mod newest_rules;
+mod newest_rules;
 pub mod numbers;
-pub mod proposal;
+mod proposal;
 pub mod refused_key;
 pub mod reply;
 pub mod requests;

@@ -9,7 +9,7 @@ use crate::rules_host::{RulesHost, RulesPlace, failed, store_at};
 
 /// What stands in a store now.
 #[derive(Debug, Clone)]
-pub struct Newest {
+pub(crate) struct Newest {
     /// Which version it is; none if there is none.
     pub head: Option<Head>,
     /// The version, if it can be read.
@@ -20,7 +20,7 @@ pub struct Newest {
 
 impl Newest {
     /// What stands in this one.
-    pub async fn read(store: &dyn RuleStore) -> Result<Self, Box<Problem>> {
+    pub(crate) async fn read(store: &dyn RuleStore) -> Result<Self, Box<Problem>> {
         let (version, damage) = match store.latest().await {
             Ok(version) => (version, None),
             Err(damaged @ RuleStoreError::Damaged { .. }) => (None, Some(damaged.to_string())),
@@ -38,7 +38,7 @@ impl Newest {
     }
 
     /// What stands in the store at this place or, where there is no store, in the files.
-    pub async fn of(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
+    pub(crate) async fn of(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
         let paths = host.paths();
         match host.stores().is_empty() {
             false => Self::read(&*store_at(host, place)?.store).await,
@@ -65,14 +65,14 @@ impl Newest {
     }
 
     /// Why it is not what the process goes on with, although that is as it was read last.
-    pub fn trouble(&self, of: &RulesPlace) -> Option<String> {
+    pub(crate) fn trouble(&self, of: &RulesPlace) -> Option<String> {
         let is_emptied = self.head.is_none() && of.newest.is_some();
         let emptied = || "The store has no rules any more: what was read last goes on".to_owned();
         self.damage.clone().or_else(|| is_emptied.then(emptied))
     }
 
     /// The version in words; empty if there is none.
-    pub fn from(&self) -> String {
+    pub(crate) fn from(&self) -> String {
         self.head
             .as_ref()
             .map(ToString::to_string)
@@ -80,7 +80,7 @@ impl Newest {
     }
 
     /// What a text would change of it. Takes long.
-    pub fn propose(&self, text: &str, host: &dyn RulesHost) -> Proposal {
+    pub(crate) fn propose(&self, text: &str, host: &dyn RulesHost) -> Proposal {
         let number = self.head.as_ref().map_or(0, Head::number);
         let before = match (&self.version, &self.damage) {
             (Some(version), _) => Before::Text(&version.text),

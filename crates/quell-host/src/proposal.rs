@@ -13,7 +13,7 @@ const MOST_LINES: usize = 100;
 
 /// What a text of rules is compared with.
 #[derive(Clone, Copy, Debug)]
-pub enum Before<'a> {
+pub(crate) enum Before<'a> {
     /// There is no version yet.
     Nothing,
     /// The text of the newest version.
@@ -25,7 +25,7 @@ pub enum Before<'a> {
 /// What a text of rules would change.
 #[derive(Debug, Template)]
 #[template(path = "console/check.html")]
-pub struct Proposal {
+pub(crate) struct Proposal {
     /// Why it cannot be pushed; as `quell rules check` says.
     problems: Vec<String>,
     warnings: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Proposal {
 impl Proposal {
     /// Compares `text`, which would be version `number`, with the newest version. Takes as long
     /// as reading both, so not for a thread that answers calls. `host` is the process that has the rules.
-    pub fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
+    pub(crate) fn new(text: &str, number: u64, newest: Before<'_>, host: &dyn RulesHost) -> Self {
         let mut proposal = Self {
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -96,7 +96,7 @@ impl Proposal {
 
     /// Runs the tests that are kept with the rules in `text`, as `quell rules test` does, for as long as `has_time`
     /// says. What is wrong with them is a warning: rules may be pushed that fail a test.
-    pub fn test(&mut self, text: &str, has_time: impl Fn() -> bool) {
+    pub(crate) fn test(&mut self, text: &str, has_time: impl Fn() -> bool) {
         let Some(scenarios) = scenario::parse_own("the tests", text).filter(|_| self.is_sound())
         else {
             return;
@@ -123,12 +123,12 @@ impl Proposal {
     }
 
     /// Why it cannot be pushed.
-    pub fn mistakes(&self) -> String {
+    pub(crate) fn mistakes(&self) -> String {
         self.problems.join("; ")
     }
 
     /// Whether it can be pushed.
-    pub const fn is_sound(&self) -> bool {
+    pub(crate) const fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
 }

@@ -148,7 +148,7 @@ impl Cmd {
         std::mem::take(self)
     }
 
-    /// What is sent.
+    /// The bytes that are sent.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("*{}\r\n", self.words).into_bytes();
         bytes.extend_from_slice(&self.bytes);
@@ -172,7 +172,7 @@ impl fmt::Debug for Cmd {
     }
 }
 
-/// What can be an argument of a command, or several of them.
+/// An argument of a command, or several of them.
 pub(crate) trait Argument {
     fn add_to(&self, command: &mut Cmd);
 }

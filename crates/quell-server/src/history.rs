@@ -38,8 +38,7 @@ pub(crate) struct Counts {
     pub(crate) denied: u64,
     /// Allowed, and a rule in shadow would have refused them.
     pub(crate) would_refuse: u64,
-    /// Answered degraded; files of older servers do not have it.
-    #[serde(default)]
+    /// Answered degraded.
     pub(crate) degraded: u64,
     /// Answers by how long they took, as [`Histogram::counts`] has them.
     pub(crate) latency: [u64; BUCKETS],

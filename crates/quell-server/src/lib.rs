@@ -16,8 +16,7 @@
 //! # }
 //! ```
 //!
-//! The process's signals belong to the main program, as in this example: `quell serve` has its own
-//!.
+//! The process's signals belong to the main program, as in this example: `quell serve` has its own.
 //!
 //! Read first: `serve` (how a server starts and stops), `http::ask` and `resp::connection` (how a
 //! request is answered).

@@ -1,4 +1,4 @@
-//! What the tests of several crates start: [processes](process), [`Redis`](redis), [`Etcd`](etcd),
+//! Servers and tools that the tests of several crates start: [processes](process), [`Redis`](redis), [`Etcd`](etcd),
 //! [certificates], and a [proxy] that injects faults.
 //!
 //! Everything here panics where a test cannot go on, and says what to install if a program is missing. Nothing

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a program or a condition may take. Far more than any needs: this bounds a test that hangs, and
+/// A program or a condition may take this long. Far more than any needs: it bounds a test that hangs, and
 /// measures nothing.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a condition is checked.
+/// The pause between two checks of a condition.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// A program's output and exit status.
 #[derive(Debug)]
 pub struct Run {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: String,

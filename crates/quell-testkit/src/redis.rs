@@ -14,7 +14,7 @@ use crate::wall_clock::WallClock;
 pub mod cluster;
 pub mod sentinel;
 
-/// What a server is started with.
+/// The configuration, words and clock of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Its configuration, which it reads first and may write its own into.
@@ -65,12 +65,12 @@ impl Redis {
             port,
             options,
         };
-        redis.is_up();
+        redis.wait_until_up();
         redis
     }
 
     /// Waits until it answers; while it loads what it had, it does not.
-    fn is_up(&mut self) {
+    fn wait_until_up(&mut self) {
         until("redis-server answers", || {
             let end = self.process.end();
             assert!(end.is_none(), "{end:?}: {}", self.process.stdout());
@@ -121,7 +121,7 @@ impl Redis {
     }
 
     /// Waits until its reply to a command contains these words.
-    pub fn says(&self, words: &[&str], what: &str) {
+    pub fn wait_for_reply(&self, words: &[&str], what: &str) {
         until(&format!("{words:?} says {what:?}"), || {
             self.command(words).contains(what).then_some(())
         });
@@ -129,13 +129,13 @@ impl Redis {
 
     /// Waits until a replica has everything that its primary had. Being connected is not enough: Valkey
     /// acknowledges data before it has loaded it.
-    pub fn follows(&self) {
-        self.says(&["INFO", "replication"], "master_link_status:up");
+    pub fn wait_for_primary(&self) {
+        self.wait_for_reply(&["INFO", "replication"], "master_link_status:up");
     }
 
     /// Waits until every replica of this primary has everything written so far. (`WAIT` would only wait for the
     /// writes of its own connection, which has none.)
-    pub fn is_replicated(&self) {
+    pub fn wait_for_replicas(&self) {
         let offset = |line: &str, name: &str| -> Option<u64> {
             let (_, rest) = line.split_once(name)?;
             rest.split(',').next()?.trim().parse().ok()
@@ -181,7 +181,7 @@ impl Redis {
         drop(fs::remove_file(folder.join("dump.rdb")));
         let mut command = command(self.port, &folder.display().to_string(), &self.options);
         self.process.replace(&mut command);
-        self.is_up();
+        self.wait_until_up();
     }
 }
 

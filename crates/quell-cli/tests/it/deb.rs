@@ -119,7 +119,7 @@ impl Root {
     }
 }
 
-/// What the package brings, beside what `serves` starts.
+/// The package brings more than what `serves` starts.
 fn installed(root: &Root) {
     assert_eq!(root.status(), "install ok installed 0.1.0-2");
     for (from, to) in [

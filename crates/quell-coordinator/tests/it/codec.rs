@@ -71,7 +71,7 @@ fn large(limits: usize, name: usize) -> Record {
     record
 }
 
-/// Until the record fits.
+/// Older plans are merged until the record fits.
 #[test]
 fn a_record_has_room_for_many_limits_and_their_next_change() {
     for (limits, name) in [(10_000, 30), (4_000, 150)] {

@@ -51,7 +51,7 @@ static TAGS: LazyLock<[String; ASSETS.len()]> = LazyLock::new(|| {
 });
 
 /// The address of an asset, for a page.
-pub fn url(name: &str) -> String {
+pub(super) fn url(name: &str) -> String {
     let tag = index(name).and_then(|index| TAGS.get(index));
     let tag = tag.map_or("", |tag| tag.trim_matches('"'));
     format!("{FOLDER}{name}?v={tag}")
@@ -62,7 +62,7 @@ fn index(name: &str) -> Option<usize> {
 }
 
 /// Serves an asset.
-pub async fn asset(request: Request) -> Response {
+pub(super) async fn asset(request: Request) -> Response {
     let name = request
         .uri()
         .path()

@@ -31,7 +31,7 @@ pub struct Key {
 #[derive(Debug, Template)]
 #[template(path = "console/key_table.html")]
 pub struct KeyTable<'a> {
-    /// What it is called.
+    /// Its name, for screen readers.
     pub label: &'static str,
     /// The identifier of its element.
     pub id: &'static str,
@@ -39,13 +39,13 @@ pub struct KeyTable<'a> {
     pub number: &'static str,
     /// The rows.
     pub keys: &'a [Key],
-    /// What is said if there are none.
+    /// The sentence in place of an empty table.
     pub none: String,
     /// Whether keys lead to their pages.
     pub is_linked: bool,
     /// Whether it says why.
     pub has_why: bool,
-    /// What it shows of what there is.
+    /// Which part of all keys it shows.
     pub caption: String,
     /// The command that shows the same, if there is one.
     pub command: Option<String>,

@@ -53,7 +53,7 @@ pub fn or_why<T>(result: Result<T, String>) -> (Option<T>, Done) {
 #[derive(Debug, Template)]
 #[template(path = "console/error.html")]
 pub struct ErrorPage<'a> {
-    /// What is wrong.
+    /// The problem.
     pub problem: &'a Problem,
 }
 

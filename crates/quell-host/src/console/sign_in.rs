@@ -55,7 +55,7 @@ impl LoginPage {
 }
 
 /// The form to log in.
-pub async fn page(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
+pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
     let viewer = shell.viewer(&request, &[])?;
     let page = LoginPage::new(&shell, String::new(), Kept::default());
     match viewer.caller {
@@ -65,7 +65,7 @@ pub async fn page(State(shell): State<Arc<Shell>>, request: Request) -> PageResu
 }
 
 /// The page to log in that has what a stranger sent.
-pub async fn keep(shell: &Shell, request: Request) -> PageResult {
+pub(super) async fn keep(shell: &Shell, request: Request) -> PageResult {
     let viewer = shell.viewer(&request, &[])?;
     let to = request.uri().path().to_owned();
     let fields = shell
@@ -82,7 +82,7 @@ pub async fn keep(shell: &Shell, request: Request) -> PageResult {
 }
 
 /// Logs a person in.
-pub async fn log_in(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
+pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
     let client = request.extensions().get::<Client>().cloned();
     let Some(mut client) = client.filter(|client| client.caller == Caller::Stranger) else {
         return Ok(redirect(HOME));
@@ -139,7 +139,7 @@ pub async fn log_in(State(shell): State<Arc<Shell>>, request: Request) -> PageRe
 }
 
 /// Ends a session.
-pub async fn log_out(State(shell): State<Arc<Shell>>, request: Request) -> Response {
+pub(super) async fn log_out(State(shell): State<Arc<Shell>>, request: Request) -> Response {
     let (access, is_secure) = (shell.host.access(), shell.is_over_tls(&request));
     let forget = shell.sessions.end(access, &request, is_secure);
     with_cookie(redirect(LOGIN), &forget)

@@ -139,7 +139,7 @@ async fn a_primary_that_is_lost_is_replaced_without_a_restart() {
         .iter()
         .filter(|server| Cluster::is_primary(server))
     {
-        server.is_replicated();
+        server.wait_for_replicas();
     }
     let lost = cluster
         .servers
@@ -173,7 +173,7 @@ async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
     let mut primaries = cluster.servers.iter();
     let lost = primaries.position(Cluster::is_primary).unwrap();
     // Calls whose answer came too late may have been charged as well.
-    cluster.servers[lost].is_replicated();
+    cluster.servers[lost].wait_for_replicas();
     cluster.servers[lost].kill();
     let mut failed = 0;
     for user in (0..20).cycle().take(400) {

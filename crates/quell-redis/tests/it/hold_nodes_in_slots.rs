@@ -352,7 +352,7 @@ async fn holds_outlive_a_primary() {
     assert_eq!(left(&nodes[1]).await, [1_000 - 60, 1_000 - 20]);
     for server in &cluster.servers {
         if Cluster::is_primary(server) {
-            server.is_replicated();
+            server.wait_for_replicas();
         }
     }
     let lost = cluster.servers.iter().position(Cluster::is_primary);

@@ -153,7 +153,7 @@ async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
     let is_primary = |server: &&Server| server.command(&["ROLE"]).starts_with("master");
     let frozen = cluster.servers.iter().find(is_primary).unwrap();
     let lost = users_of(&node, frozen).await;
-    frozen.is_replicated();
+    frozen.wait_for_replicas();
     frozen.freeze();
     after_fail_over("its replica answers", async || {
         node.ask(&lost[0], 1).await;

@@ -34,7 +34,7 @@ async fn a_promoted_replica_goes_on_where_its_primary_was() {
         assert!(subject.try_acquire(&query).await.unwrap().is_allow());
     }
     // What was not replicated is lost with its server; here everything is.
-    watched.primary.is_replicated();
+    watched.primary.wait_for_replicas();
     watched.primary.kill();
     let mut passed = 0;
     for _ in 0..10 {
@@ -82,7 +82,7 @@ async fn a_planned_failover_loses_nothing() {
     let mut passed = 0;
     for call in 0..300 {
         if call == 100 {
-            watched.primary.is_replicated();
+            watched.primary.wait_for_replicas();
             watched.sentinels[0].command(&["SENTINEL", "FAILOVER", "shop"]);
             for (server, role) in [(&watched.replica, "master"), (&watched.primary, "slave")] {
                 after_fail_over("they change places", async || is_now(server, role)).await;
@@ -105,7 +105,7 @@ async fn rules_outlive_their_primary() {
     let mut watched = watched();
     let book = RedisRules::new(&url(&watched));
     let first = push(&book, None, "domain: d").await;
-    watched.primary.is_replicated();
+    watched.primary.wait_for_replicas();
     watched.primary.kill();
     let mut head = None;
     after_fail_over("there is a primary again", async || {

@@ -38,9 +38,9 @@ impl Cluster {
         create.args(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"]);
         run(&mut create).expect_success();
         for server in &servers {
-            server.says(&["CLUSTER", "INFO"], "cluster_state:ok");
+            server.wait_for_reply(&["CLUSTER", "INFO"], "cluster_state:ok");
             if !server.is_primary() {
-                server.follows();
+                server.wait_for_primary();
             }
         }
         Self { servers }

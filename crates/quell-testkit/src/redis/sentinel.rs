@@ -26,7 +26,7 @@ impl Watched {
     /// Starts a replica and sentinels of this primary, which others find at this port.
     pub fn watch(primary: Redis, port: u16, down_after: Duration) -> Self {
         let replica = Redis::start(&["--replicaof", "127.0.0.1", &port.to_string()]);
-        replica.follows();
+        replica.wait_for_primary();
         let millis = down_after.as_millis();
         let configuration = format!(
             "sentinel monitor shop 127.0.0.1 {port} 2\n\
@@ -42,7 +42,7 @@ impl Watched {
         let sentinels: Vec<Redis> = (0..3).map(sentinel).collect();
         for sentinel in &sentinels {
             for found in ["num-slaves\n1\n", "num-other-sentinels\n2\n"] {
-                sentinel.says(&["SENTINEL", "MASTER", "shop"], found);
+                sentinel.wait_for_reply(&["SENTINEL", "MASTER", "shop"], found);
             }
         }
         Self {

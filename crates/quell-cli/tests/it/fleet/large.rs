@@ -18,7 +18,7 @@ use crate::process::{until, until_every};
 /// Where coordinators say that they are: where no node goes, so that nodes keep to their own links.
 const NOWHERE: &str = "http://192.0.2.1:7600";
 
-/// How much later answers arrive on a slow network.
+/// Answers arrive this much later on a slow network.
 const SLOW: Duration = Duration::from_millis(120);
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];

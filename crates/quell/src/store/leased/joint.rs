@@ -28,7 +28,7 @@ use crate::store::memory::Fingerprint;
 use crate::store::split::OwnedSet;
 use crate::store::{Answer, LeaseStore};
 
-/// How often the store is asked for the same calls: for all of them, for those that it has room for, for one.
+/// The store is asked at most so often for the same calls: for all of them, for those that it has room for, for one.
 const MAX_ASKS: usize = 3;
 
 /// The pause after a joint call, in times of what it took.
@@ -45,7 +45,7 @@ pub(super) struct JointCalls(Mutex<HashMap<Equal, Gathering>>);
 #[derive(Debug, Default)]
 struct Gathering {
     calls: u64,
-    /// What one of them charges, as the first says it: windows of the calendar go on while calls come and come.
+    /// The charges of one of them, as the first says it: windows of the calendar go on while calls come and come.
     one: Option<OwnedSet>,
     /// Dropped without an outcome if the task ends that asks.
     outcome: watch::Sender<Option<JointOutcome>>,
@@ -189,7 +189,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         outcome
     }
 
-    /// What a limit has left for calls, as far as it is known here; no more than there is ever.
+    /// The units that a limit has left for calls, as far as it is known here; no more than there is ever.
     fn remaining(&self, one: &LimitSet<'_>, place: usize) -> u64 {
         let Some(charge) = one.charges().get(place) else {
             return 0;
@@ -219,7 +219,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     }
 }
 
-/// How many calls fit into what each limit has, and which limit has the least room.
+/// The number of calls that fit into what each limit has, and which limit has the least room.
 fn fitting(one: &LimitSet<'_>, has: impl Fn(usize) -> u64) -> (u64, usize) {
     let charges = one.charges().iter().enumerate();
     let room = charges.map(|(place, charge)| (has(place) / charge.cost.get(), place));

@@ -1,5 +1,4 @@
-//! Twins: the fields and problem documents of a layer are, byte for byte, those of the server
-//!.
+//! Twins: the fields and problem documents of a layer are, byte for byte, those of the server.
 
 use std::time::Duration;
 
