@@ -40,8 +40,8 @@ fn all() -> Vec<Limit> {
     limits.into_iter().map(built).collect()
 }
 
-/// By the store's own clock, as in production. The expiry is read a moment after the answer, so that
-/// moment is measured.
+/// By the store's own clock, as in production. The expiry is read a moment after the answer, and a
+/// refusal that the store remembers is as old as the call that brought it: all that time is measured.
 #[tokio::test]
 async fn state_expires_after_it_is_at_rest_and_not_much_later() {
     let server = Server::start(&[]);
@@ -49,8 +49,8 @@ async fn state_expires_after_it_is_at_rest_and_not_much_later() {
         let store = server.store().test_keys(&number.to_string()).build();
         let subject = limiter(store, std::slice::from_ref(&limit));
         let query = quell::Query::new("d").entry("user", "a");
+        let start = std::time::Instant::now();
         for call in 0..4 {
-            let start = std::time::Instant::now();
             // Calendar windows: the store's clock is not the limiter's, so it asks again.
             let verdict = subject.try_acquire(&query).await.unwrap();
             let left = server.left();
