@@ -29,10 +29,6 @@ pub(crate) struct HttpResponse {
 }
 
 impl HttpResponse {
-    pub(crate) fn is_allowed(&self) -> bool {
-        self.status == 200 && self.body["allowed"] == true
-    }
-
     pub(crate) fn is_degraded(&self) -> bool {
         self.body["degraded"] == true
     }

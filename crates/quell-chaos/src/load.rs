@@ -353,12 +353,6 @@ impl Account {
         );
         Ok(())
     }
-
-    /// What the first answer of this kind said, besides a verdict.
-    pub(crate) fn said(&self, kind: Kind) -> &str {
-        let first = self.calls.iter().find(|call| call.kind == kind);
-        first.map_or("", |call| call.said.as_str())
-    }
 }
 
 impl fmt::Display for Account {

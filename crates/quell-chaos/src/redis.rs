@@ -51,16 +51,6 @@ impl DerefMut for Redis {
     }
 }
 
-/// Names of states are not text, so the script finds them inside the store.
-const SPOIL: &str = "
-local count = 0
-for _, key in ipairs(redis.call('KEYS', 'quell:1:{*')) do
-    redis.call('DEL', key)
-    redis.call(ARGV[1], key, ARGV[2])
-    count = count + 1
-end
-return count";
-
 /// Every server is started with these.
 fn options(words: &[&str], clock: Option<&WallClock>) -> Options {
     Options {
@@ -104,13 +94,6 @@ impl Redis {
     /// Sends one command; an error reply is an error.
     pub(crate) async fn command(&self, words: &[&str]) -> Result<Reply> {
         command(self.port, words, SOON).await
-    }
-
-    /// Overwrites every state with garbage, by a command and the word after the key. Returns the
-    /// number of states.
-    pub(crate) async fn spoil(&self, garbage: [&str; 2]) -> Result<u64> {
-        let words = [&["EVAL", SPOIL, "0"][..], &garbage].concat();
-        Ok(self.command(&words).await?.text().parse()?)
     }
 
     /// Changes one setting of its configuration.

@@ -2,33 +2,21 @@
 
 mod abandoned;
 mod clock_steps;
-mod debt_memory;
 mod disk_full;
 mod empty_rules;
-mod exact_debts;
-mod fail_over;
-mod flapping;
 mod fleet;
 mod fleet_cut_off;
 mod fleet_without_etcd;
 mod health;
-mod idle_debts;
 mod invented_limits;
-mod late_payer;
 mod many_holds;
 mod one_cut_off;
 mod outage_bounds;
 mod over_admission;
 mod over_admission_cell;
 mod over_admission_fail_over;
-mod overload;
-mod refill_once;
-mod refused_writes;
 mod rolling_restart;
-mod silent_loss;
-mod two_versions;
 mod utilisation;
-mod waiters;
 mod weather;
 
 use anyhow::Result;
@@ -48,72 +36,6 @@ pub(crate) struct Scenario {
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "refused-writes",
-        promise: "while a store answers but refuses writes, servers admit at most their shares, with \
-                  any number of clients; once that is charged, never more than the limit",
-        seconds: 6,
-        is_alone: false,
-        run: |rng| Box::pin(refused_writes::run(rng)),
-    },
-    Scenario {
-        name: "overload",
-        promise: "a store with too much to do, which goes on answering, never counts as gone: no \
-                  answer is degraded, excess calls are refused as overloaded, and 5 s later all is \
-                  normal",
-        seconds: 6,
-        is_alone: true,
-        run: |rng| Box::pin(overload::run(rng)),
-    },
-    Scenario {
-        name: "two-versions",
-        promise: "while two versions of a limit are in force (on two servers, in a file that changes, \
-                  or in calls that bring their limit along), at most the larger one is admitted",
-        seconds: 7,
-        is_alone: false,
-        run: |rng| Box::pin(two_versions::run(rng)),
-    },
-    Scenario {
-        name: "refill-once",
-        promise: "a store that fails and returns while a bucket refills: at most burst + rate x time \
-                  is admitted, and the calls in flight when it failed",
-        seconds: 8,
-        is_alone: false,
-        run: |rng| Box::pin(refill_once::run(rng)),
-    },
-    Scenario {
-        name: "exact-debts",
-        promise: "however a store is lost and comes back, once all is paid it has counted each \
-                  admitted call exactly once; only calls in flight when it was lost may be missing or \
-                  counted in addition",
-        seconds: 8,
-        is_alone: false,
-        run: |rng| Box::pin(exact_debts::run(rng)),
-    },
-    Scenario {
-        name: "flapping",
-        promise: "a store that alternates between refusing and taking writes, many times a second: \
-                  never more than the limit is admitted, and of a window all of it",
-        seconds: 8,
-        is_alone: false,
-        run: |rng| Box::pin(flapping::run(rng)),
-    },
-    Scenario {
-        name: "idle-debts",
-        promise: "a server without calls finds that its store is back and pays all its debts within 3 \
-                  s, and another server then finds what is left",
-        seconds: 4,
-        is_alone: false,
-        run: |rng| Box::pin(idle_debts::run(rng)),
-    },
-    Scenario {
-        name: "late-payer",
-        promise: "two servers that lose the store together, and find it again within 2 s of each \
-                  other, admit the limit once, and the store counts all of it",
-        seconds: 10,
-        is_alone: false,
-        run: |rng| Box::pin(late_payer::run(rng)),
-    },
     Scenario {
         name: "one-cut-off",
         promise: "while one of two servers is cut off, or stays cut off longer than the other, both \
@@ -164,37 +86,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(rolling_restart::run(rng)),
     },
     Scenario {
-        name: "fail-over",
-        promise: "a new primary is found within 5 s, even if the first sentinel hangs together with \
-                  the old primary, and on a cluster even while the lost node stays listed",
-        seconds: 16,
-        is_alone: false,
-        run: |rng| Box::pin(fail_over::run(rng)),
-    },
-    Scenario {
-        name: "waiters",
-        promise: "if the store fails while calls wait, each gets the answer that on_failure declares; \
-                  settle, cancel, release, renew, bans and keys answer 503 until it is back, and \
-                  nothing answers 500",
-        seconds: 8,
-        is_alone: false,
-        run: |rng| Box::pin(waiters::run(rng)),
-    },
-    Scenario {
         name: "many-holds",
         promise: "with 990 permits held on a key no script runs for 100 ms, and scripts take less than \
                   20 ms on average",
         seconds: 5,
         is_alone: true,
         run: |rng| Box::pin(many_holds::run(rng)),
-    },
-    Scenario {
-        name: "silent-loss",
-        promise: "a connection that was dropped in silence costs a quiet server at most 2 degraded \
-                  answers, and garbage under a key affects that key alone, and not for ever",
-        seconds: 12,
-        is_alone: false,
-        run: |rng| Box::pin(silent_loss::run(rng)),
     },
     Scenario {
         name: "empty-rules",
@@ -204,14 +101,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 5,
         is_alone: false,
         run: |rng| Box::pin(empty_rules::run(rng)),
-    },
-    Scenario {
-        name: "debt-memory",
-        promise: "120 MiB of keys made up during an outage take at most 90 MiB, and all is paid within \
-                  a minute of the store's return",
-        seconds: 14,
-        is_alone: false,
-        run: |rng| Box::pin(debt_memory::run(rng)),
     },
     Scenario {
         name: "abandoned",

@@ -88,11 +88,6 @@ impl Server {
         Ok(server)
     }
 
-    /// Writes other rules to the server's file; the server notices by itself.
-    pub(crate) fn write_rules(&self, rules: &str) -> Result<()> {
-        Ok(fs::write(self.process.folder().join("rules.yaml"), rules)?)
-    }
-
     pub(crate) fn client(&self) -> Client {
         Client::new(self.http)
     }
