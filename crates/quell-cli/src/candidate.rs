@@ -153,7 +153,6 @@ struct Running {
     calls: u64,
     would_refuse: u64,
     would_allow: u64,
-    #[serde(default)]
     unanswered: u64,
     keys: Vec<Key>,
     nodes: Option<Nodes>,

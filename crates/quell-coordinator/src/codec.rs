@@ -1,9 +1,9 @@
 //! Codec: the durable record, and what a leader hands over, as bytes.
 //!
 //! Two bytes that say what it is, one for the version of the format, then protobuf. Every change of the
-//! format raises the version, also one that protobuf could read: an older leader that ignored a field
-//! would write the record back without it, and members would be promised twice what it meant. So an older
-//! leader refuses a newer record, and says so.
+//! format raises the version, also one that protobuf could read: a leader that ignored a field would write
+//! the record back without it, and members would be promised twice what it meant. So a leader refuses a
+//! record of another version, and says so.
 //!
 //! Whatever the bytes are, decoding them fails or gives a value; it allocates some fifty times their
 //! number at most.
@@ -18,7 +18,7 @@ use crate::store::MAX_WRITE;
 
 pub use self::snapshot::{decode_snapshot, encode_snapshot};
 
-/// The version of the format that this program writes, and the newest that it reads.
+/// The version of the format that this program writes and reads.
 pub const FORMAT: u8 = 1;
 
 /// What bytes are.
@@ -41,12 +41,12 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A newer version of this program wrote them.
+    /// Another version of this program wrote them.
     #[error(
-        "the fleet's record has format {found}, and this version of quell knows {FORMAT}: upgrade this \
-         coordinator"
+        "the fleet's record has format {found}, and this version of quell knows {FORMAT}: start the version \
+         that wrote it"
     )]
-    Newer {
+    OtherFormat {
         /// The version of their format.
         found: u8,
     },
@@ -120,11 +120,8 @@ fn decode<M: Message + Default>(kind: Kind, bytes: &[u8]) -> Result<M, CodecErro
     if [*one, *two] != kind.magic() {
         return Err(CodecError::Damaged("it is something else"));
     }
-    if *format > FORMAT {
-        return Err(CodecError::Newer { found: *format });
-    }
-    if *format == 0 {
-        return Err(CodecError::Damaged("no format has the number 0"));
+    if *format != FORMAT {
+        return Err(CodecError::OtherFormat { found: *format });
     }
     M::decode(body).map_err(|_| CodecError::Damaged("it is no protobuf"))
 }

@@ -27,21 +27,17 @@ const AD_HOC_RULE: &str = "cl.throttle";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallsStatus {
-    /// How many nodes these numbers are of. Embedded nodes, and servers of older versions, say nothing.
+    /// How many nodes these numbers are of. Embedded nodes say nothing.
     pub nodes: usize,
     /// Decisions per second: calls that were allowed, and calls that were denied.
     pub decisions_per_s: f64,
     /// Calls that were allowed.
-    #[serde(default)]
     pub allowed_per_s: f64,
     /// Calls that were denied.
-    #[serde(default)]
     pub denied_per_s: f64,
     /// Calls that were allowed, and that a rule in shadow would have refused.
-    #[serde(default)]
     pub would_refuse_per_s: f64,
     /// Calls that were answered degraded: without the store or the coordinator that their rule wants.
-    #[serde(default)]
     pub degraded_per_s: f64,
     /// Half of the answers took at most so long, in nanoseconds, also those to peeks; null if there were none, or it
     /// is above all buckets.

@@ -81,21 +81,17 @@ pub struct FleetStatus {
     /// Why the configuration store does not answer.
     pub store_trouble: Option<String>,
     /// Why it takes no writes: nobody joins, and nothing is changed.
-    #[serde(default)]
     pub unwritten: Option<String>,
     /// Why wanted limits are not in force.
     pub refused: Option<String>,
     /// What to do because the store was restored from a backup.
     pub restored: Option<String>,
     /// What nodes say to the same effect, and what proves nothing.
-    #[serde(default)]
     pub perhaps_restored: Option<String>,
     /// Which node has nearly all of each limit by its weight, and what to do.
-    #[serde(default)]
     pub dominant: Option<String>,
     /// Whether the generation was raised after a restore, and an operator has not said yet that there are
     /// no strangers: quota of nodes that were not heard is set aside.
-    #[serde(default)]
     pub strangers: bool,
     /// The number of the leadership.
     pub epoch: Option<Numbered>,
@@ -106,12 +102,10 @@ pub struct FleetStatus {
     /// Whether other rules wait for `quell fleet rollout`.
     pub waits: bool,
     /// A mark of what the rules want. A rollout that names it puts that into force and nothing else.
-    #[serde(default)]
     pub wanted: Option<String>,
     /// The rollout that was begun.
     pub rollout: Option<RolloutStatus>,
     /// The last rollout, if a leader took it back by itself; until the next one.
-    #[serde(default)]
     pub taken_back: Option<TakenBackStatus>,
     /// How many nodes follow the plan that they are to follow, and report.
     pub applied: usize,
@@ -120,15 +114,12 @@ pub struct FleetStatus {
     /// Every limit.
     pub limits: Vec<LimitStatus>,
     /// How far back the percentages of limits go: 30.
-    #[serde(default)]
     pub answered_window_s: u64,
     /// Every node.
     pub nodes: Vec<NodeStatus>,
     /// Processes that ask for a seat and are given none; the first 100.
-    #[serde(default)]
     pub turned_away: Vec<TurnedAwayStatus>,
     /// What the nodes say of their calls; null if none does.
-    #[serde(default)]
     pub calls: Option<CallsStatus>,
 }
 
@@ -149,13 +140,10 @@ pub struct RulesStatus {
     /// The number of the version in force, which all nodes have that follow no rollout.
     pub version: u64,
     /// Whether it is that of the newest instead, since the one in force is not known, as `missing` says.
-    #[serde(default)]
     pub is_unknown: bool,
     /// That of the version that is rolled out, if its text is another one.
-    #[serde(default)]
     pub rolled_out: Option<u64>,
     /// That of the newest version, if its text is neither of these: it waits.
-    #[serde(default)]
     pub waiting: Option<u64>,
     /// The beginning of the digest of its text.
     pub digest: String,
@@ -181,7 +169,6 @@ pub struct RulesTrouble {
     /// Why it is not known whether there are newer rules: the store cannot be read.
     pub unreadable: Option<String>,
     /// Why nodes are not given rules that are in force.
-    #[serde(default)]
     pub missing: Option<String>,
 }
 
@@ -228,7 +215,6 @@ pub struct RolloutStatus {
     /// How many nodes are to follow it.
     pub nodes: usize,
     /// When the leader takes it back by itself; null if only an operator does.
-    #[serde(default)]
     pub band: Option<BandStatus>,
 }
 
@@ -244,8 +230,7 @@ pub struct BandStatus {
     pub window_s: u64,
     /// What was answered in the last window, of each limit and each rule that is judged.
     pub answered: Vec<AnsweredStatus>,
-    /// How many nodes are not judged: older ones do not say what they answered, nor do those with rules of their
-    /// own under a rule.
+    /// How many nodes are not judged: those with rules of their own do not say what they answered under the rollout's.
     pub not_judged: usize,
 }
 
@@ -256,7 +241,6 @@ pub struct AnsweredStatus {
     /// The limit, or the rule as `domain/rule`.
     pub name: String,
     /// Whether it is a rule.
-    #[serde(default)]
     pub is_rule: bool,
     /// Units that calls asked for; under a rule, calls.
     pub asked: f64,
@@ -287,36 +271,28 @@ pub struct LimitStatus {
     /// Units per second of the whole limit.
     pub rate_per_s: f64,
     /// The same, or more while nodes may follow limits in which it is more: changed ones that are rolled out, or those
-    /// before a cut, until no node has a part of them. All nodes together never use more. 0 from older coordinators.
-    #[serde(default)]
+    /// before a cut, until no node has a part of them. All nodes together never use more.
     pub most_per_s: f64,
     /// The most that all nodes together may use now, each by the limits that it follows; never above `most_per_s`.
     pub may_use_per_s: f64,
     /// What silent nodes may use, and so nobody else.
     pub held_by_silent_per_s: f64,
     /// What nobody may use after a restore, since nodes that were not heard may use it.
-    #[serde(default)]
     pub aside_per_s: f64,
     /// Who lacks a static share, why, and what to do.
     pub shortage: Option<String>,
     /// Why the parts of its nodes are of little use, and what to do.
-    #[serde(default)]
     pub small_parts: Option<String>,
     /// How much was refused of what calls asked the nodes for in the last `answered_window_s`; null if that was
-    /// nothing, or no node says. Nodes of older versions do not say.
-    #[serde(default)]
+    /// nothing.
     pub refused_percent: Option<f64>,
     /// How much of it was answered degraded: without a grant of a coordinator.
-    #[serde(default)]
     pub degraded_percent: Option<f64>,
     /// Units that calls asked the nodes for, since this leader hears them.
-    #[serde(default)]
     pub asked_total: f64,
     /// How many of them were refused.
-    #[serde(default)]
     pub refused_total: f64,
     /// How many of them were answered degraded.
-    #[serde(default)]
     pub degraded_total: f64,
 }
 
@@ -352,12 +328,10 @@ pub struct NodeStatus {
     /// Where it is.
     pub state: NodeState,
     /// Whether it is to give up its part, also while it is silent.
-    #[serde(default)]
     pub draining: bool,
     /// How long ago it was heard.
     pub heard_ms_ago: u64,
     /// For how long its leases may still last; 0 if it has none.
-    #[serde(default)]
     pub lease_left_ms: u64,
     /// The plan that it is to follow.
     pub revision: Numbered,
@@ -368,10 +342,8 @@ pub struct NodeStatus {
     /// The version that it has in force.
     pub applied: u64,
     /// The version of the rules of the fleet that it has in force; null if it has rules of its own, or none.
-    #[serde(default)]
     pub rules_version: Option<u64>,
     /// Why it does not use the rules that it was given last.
-    #[serde(default)]
     pub rules_refused: Option<String>,
     /// Its part of each limit.
     pub limits: Vec<ShareStatus>,
@@ -390,7 +362,6 @@ pub struct ShareStatus {
     /// What it wants, with a margin; 0 while it is silent.
     pub demand_per_s: f64,
     /// What it admitted in the last second or so; null if it is not known yet.
-    #[serde(default)]
     pub admitted_per_s: Option<f64>,
     /// The static share that it has for certain.
     pub static_per_s: f64,
@@ -408,7 +379,6 @@ pub struct PreviewStatus {
     pub shares: Vec<SharePreview>,
     /// What waits for a rollout: a sentence for each rule that is changed, or the names of the limits with other
     /// numbers.
-    #[serde(default)]
     pub waits: Vec<String>,
 }
 

@@ -30,7 +30,6 @@ pub struct Noted {
     /// Who.
     pub by: String,
     /// From where; empty if that is not known.
-    #[serde(default)]
     pub from: String,
     /// What was done: the command that does the same, if there is one.
     pub what: String,

@@ -24,8 +24,8 @@ pub struct Load {
     pub admitted: u64,
     /// Micro-units refused since the last report.
     pub denied: u64,
-    /// What was answered since the process began to count; `None` from a process that does not count so.
-    pub totals: Option<Totals>,
+    /// What was answered since the process began to count.
+    pub totals: Totals,
 }
 
 /// Micro-units that calls asked for under a limit, since a process began to count. A report that is lost

@@ -361,7 +361,7 @@ pub(super) mod tests {
         let node = |member: u32| {
             format!(
                 r#"{{"member": {member}, "incarnation": "1", "weight": 3, "groups": [], "state": "active",
-                "heard_ms_ago": 500, "revision": "1", "follows": "1", "version": 1, "applied": 1, "limits":
+                "draining": false, "lease_left_ms": 0, "heard_ms_ago": 500, "revision": "1", "follows": "1", "version": 1, "applied": 1, "limits":
                 [{{"name": "api", "may_use_per_s": {member}, "share_per_s": 1, "demand_per_s": 2,
                 "admitted_per_s": 1.5, "static_per_s": 1, "due_static_per_s": 1, "floor_per_s": 0}}]}}"#
             )
@@ -369,9 +369,10 @@ pub(super) mod tests {
         let nodes: Vec<String> = (1..=nodes).map(node).collect();
         let text = format!(
             r#"{{"leads": true, "leader": null, "store_trouble": null, "refused": null, "restored": null,
-            "epoch": "{epoch}", "grants": true, "revision": "1", "waits": false, "rollout": null, "applied": 1,
+            "epoch": "{epoch}", "grants": true, "revision": "1", "strangers": false, "answered_window_s": 30, "turned_away": [],
+            "waits": false, "rollout": null, "applied": 1,
             "limits": [{{"name": "api", "group": null, "rate_per_s": 100, "may_use_per_s": 90,
-            "held_by_silent_per_s": 0, "shortage": null, "asked_total": {asked}, "refused_total": {refused},
+            "held_by_silent_per_s": 0, "most_per_s": 0, "aside_per_s": 0, "shortage": null, "asked_total": {asked}, "refused_total": {refused},
             "degraded_total": {degraded}}}], "nodes": [{}]}}"#,
             nodes.join(",")
         );

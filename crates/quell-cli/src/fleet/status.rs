@@ -197,7 +197,7 @@ pub(super) fn whose(status: &FleetStatus, calls: &CallsStatus) -> String {
     let (of, all) = (calls.nodes, status.nodes.len());
     let others = match all.saturating_sub(of) {
         0 => "",
-        _ => "; nodes in other programs, and servers of older versions, do not say",
+        _ => "; nodes in other programs do not say",
     };
     let window = wait::words(calls.window_ms.next_multiple_of(1_000));
     format!("the last {window} at {of}/{all} nodes{others}")
@@ -383,7 +383,7 @@ fn judged(band: &BandStatus, notes: &mut Vec<(Kind, String)>) {
     }
     if band.not_judged > 0 {
         let text = format!(
-            "{} of them are not judged: they are older or have other rules, and do not say what they answered under those of the rollout",
+            "{} of them are not judged: they have other rules, and do not say what they answered under those of the rollout",
             band.not_judged
         );
         notes.push((Kind::Note, text));
@@ -554,7 +554,7 @@ mod tests {
         let node = |member: u32, limits: &str| {
             format!(
                 r#"{{"member": {member}, "incarnation": "3", "weight": 1, "groups": [], "state": "active",
-                "heard_ms_ago": 120, "lease_left_ms": {}, "revision": "2", "follows": "2", "version": 9, "applied": 9,
+                "draining": false, "heard_ms_ago": 120, "lease_left_ms": {}, "revision": "2", "follows": "2", "version": 9, "applied": 9,
                 "limits": [{limits}]}}"#,
                 if member == 1 { 9_880 } else { 0 }
             )
@@ -566,9 +566,11 @@ mod tests {
         let text = format!(
             r#"{{"leads": true, "leader": {{"url": "http://a:7600", "admin": null}}, "store_trouble": null,
             "refused": null, "restored": null, "epoch": "261124-7", "grants": true, "revision": "2",
+            "strangers": false, "answered_window_s": 30, "turned_away": [],
             "waits": false, "rollout": null, "applied": 2, "nodes": [{one}, {two}],
             "limits": [{{"name": "api", "group": null, "rate_per_s": 1000, "may_use_per_s": 1000,
-            "held_by_silent_per_s": 0, "shortage": null}}]}}"#
+            "held_by_silent_per_s": 0, "most_per_s": 0, "aside_per_s": 0, "shortage": null,
+            "asked_total": 0, "refused_total": 0, "degraded_total": 0}}]}}"#
         );
         serde_json::from_str(&text).unwrap()
     }
@@ -596,7 +598,8 @@ mod tests {
                 .concat()
                 .contains("pay")
         );
-        let calls = r#"{"nodes": 1, "decisions_per_s": 120.25, "denied_per_s": 20.5, "degraded_per_s": 3, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
+        let calls = r#"{"nodes": 1, "decisions_per_s": 120.25, "allowed_per_s": 99.75, "denied_per_s": 20.5, "would_refuse_per_s": 0,
+            "degraded_per_s": 3, "p50_ns": 4000, "p99_ns": null, "window_ms": 59001,
             "refused": [{"domain": "shop", "rule": "login", "entries": {"user": "ann"}, "refusals": 9, "at_least": 7}],
             "refused_window_ms": 1, "bans": [], "bans_at_least": 2, "bans_at_most": 2, "bans_unknown_nodes": 1}"#;
         status.calls = Some(serde_json::from_str(calls).unwrap());
@@ -604,7 +607,7 @@ mod tests {
             lines(&status, None, Paint::stdout())[1..3],
             [
                 "calls: 120.2/s, 20.5/s denied, 3/s degraded, half decided within 4us, 99 % within –; the last 1m at 1/2 nodes; nodes in other \
-                 programs, and servers of older versions, do not say",
+                 programs do not say",
                 "refused most often: user=ann by login of shop, 7 to 9 times; banned keys: 2, not known at 1 nodes",
             ]
         );
@@ -638,7 +641,7 @@ mod tests {
         let node = |member: u32, state: &str, ago: u64| {
             format!(
                 r#"{{"member": {member}, "incarnation": "{}", "weight": 1, "groups": [], "state": "{state}",
-                "heard_ms_ago": {ago}, "lease_left_ms": 0, "revision": "3", "follows": "3", "version": 9,
+                "draining": false, "heard_ms_ago": {ago}, "lease_left_ms": 0, "revision": "3", "follows": "3", "version": 9,
                 "applied": 9, "limits": []}}"#,
                 member + 4
             )
@@ -647,9 +650,11 @@ mod tests {
             let text = format!(
                 r#"{{"leads": true, "leader": {{"url": "http://a:7600", "admin": null}}, "store_trouble": null,
                 "refused": null, "restored": null, "epoch": "7", "grants": true, "revision": "3",
-                "waits": false, "rollout": null, "applied": {applied}, "nodes": [{}],
+                "strangers": false, "answered_window_s": 30, "turned_away": [],
+            "waits": false, "rollout": null, "applied": {applied}, "nodes": [{}],
                 "limits": [{{"name": "api", "group": null, "rate_per_s": 200, "may_use_per_s": 200,
-                "held_by_silent_per_s": {idle}, "shortage": null}}]}}"#,
+                "held_by_silent_per_s": {idle}, "most_per_s": 0, "aside_per_s": 0, "shortage": null,
+            "asked_total": 0, "refused_total": 0, "degraded_total": 0}}]}}"#,
                 nodes.join(", ")
             );
             serde_json::from_str::<FleetStatus>(&text).unwrap()

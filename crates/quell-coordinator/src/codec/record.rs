@@ -68,7 +68,7 @@ struct TakenBackMessage {
     why: String,
 }
 
-/// A duration in nanoseconds. Older coordinators also wrote the longest hold, with tag 2.
+/// A duration in nanoseconds.
 #[derive(Clone, PartialEq, Message)]
 struct RestoredMessage {
     #[prost(uint64, tag = "1")]
@@ -457,17 +457,15 @@ impl EnvelopeMessage {
             .ok_or(damaged("merged plans have no plan"))?
             .plan()?;
         if self.least_bursts.len() != most.limits.len()
+            || self.rates.len() != most.limits.len()
             || self.group_seats.len() != most.groups.len()
         {
             return Err(damaged("merged plans have other limits or groups"));
         }
-        // An older record says none of them.
-        let mut rates = self.rates;
-        rates.resize(most.limits.len(), 0);
         Ok(Envelope {
             most,
             least_bursts: self.least_bursts,
-            rates,
+            rates: self.rates,
             seats: self.seats,
             group_seats: self.group_seats,
         })

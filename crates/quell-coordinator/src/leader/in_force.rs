@@ -23,7 +23,7 @@ impl<S: ConfigStore> Office<S> {
         let was_taken_back = record.taken_back.is_some();
         let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
         self.waits = is_staged && differs;
-        // Who has no text yet waits for nobody: an older coordinator gave nodes the newest.
+        // Who has no text yet waits for nobody.
         if let (None, Some(rules)) = (&record.plan.rules, &plan.rules) {
             let mut next = record.clone();
             if let Some(rollout) = &mut next.rollout {

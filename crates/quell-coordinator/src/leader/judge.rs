@@ -75,7 +75,7 @@ struct Trial {
     heard: HashMap<MemberId, u64>,
     /// What those that have its version in force said last of their rules.
     said: HashMap<MemberId, BTreeMap<Name, Totals>>,
-    /// Nodes that do not say what they answered.
+    /// Nodes that do not say what they answered under the judged rules.
     mute: BTreeSet<MemberId>,
 }
 
@@ -95,7 +95,7 @@ pub struct Answered {
 pub struct Hearing {
     /// Each limit and each rule that is judged.
     pub answered: Vec<Answered>,
-    /// Nodes that follow the rollout and are not judged, because they do not say what they answered.
+    /// Nodes that follow the rollout and are not judged, because they do not say what they answered under its rules.
     pub mute: usize,
 }
 
@@ -237,8 +237,6 @@ impl Trial {
 
     fn count(&mut self, report: &Report, step: &tally::Step, said: Option<&NodeRules>) {
         let is_judged = |limit: &LimitId| self.subjects.contains_key(&Subject::Limit(*limit));
-        let mut judged = { report.loads.iter() }.filter(|load| is_judged(&load.limit));
-        let mut is_mute = judged.any(|load| load.totals.is_none());
         // Before its first report it may have followed other limits.
         let before = self.heard.insert(report.member, report.incarnation);
         let is_same = before == Some(report.incarnation);
@@ -251,13 +249,12 @@ impl Trial {
             // A head has the beginning of the digest.
             let is_it = |head: &Head| text.starts_with(head.digest());
             let has_it = said.is_some_and(|said| said.applied.as_ref().is_some_and(is_it));
-            is_mute |= !has_it || said.is_none_or(|said| said.answered.is_none());
+            match has_it && said.is_some_and(|said| said.answered.is_some()) {
+                true => self.mute.remove(&report.member),
+                false => self.mute.insert(report.member),
+            };
             self.count_rules(report.member, is_same, said.map(|said| (said, has_it)));
         }
-        match is_mute {
-            true => self.mute.insert(report.member),
-            false => self.mute.remove(&report.member),
-        };
     }
 
     /// Counts what a node says of its rules, and whether it has the text in force: what it answered before does not
@@ -364,7 +361,6 @@ mod tests {
         now: Monotonic,
         seq: u64,
         totals: Totals,
-        is_counting: bool,
         handout: Handout,
         /// The version of the rules that node 1 has in force.
         applied: Head,
@@ -403,7 +399,6 @@ mod tests {
                 now,
                 seq: 0,
                 totals: Totals::default(),
-                is_counting: true,
                 handout: Handout::default(),
                 applied: version(8).head().clone(),
                 calls: Totals::default(),
@@ -491,7 +486,7 @@ mod tests {
             self.seq += 1;
             let load = Load {
                 limit: self.record.plan.limits[0].id,
-                totals: self.is_counting.then_some(self.totals),
+                totals: self.totals,
                 ..Load::default()
             };
             let report = Report {
@@ -592,14 +587,6 @@ mod tests {
         rollout.totals = Totals::default();
         assert_eq!(rollout.answer((50, 0), 5 * WINDOW), None);
         assert_eq!(rollout.judge.hearing().mute, 0);
-    }
-
-    #[test]
-    fn a_node_that_does_not_count_is_not_judged() {
-        let mut rollout = Rollout::new();
-        rollout.is_counting = false;
-        assert_eq!(rollout.answer((1_000, 1_000), 5 * WINDOW), None);
-        assert_eq!(rollout.judge.hearing().mute, 1);
     }
 
     #[test]

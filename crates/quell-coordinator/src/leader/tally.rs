@@ -3,7 +3,7 @@
 //! What a node says is a total since its process started, so a report that is lost loses nothing. The first
 //! report of a process only says where counting begins: what it answered before, under another leader or
 //! none, is of a time that nobody knows. A node that was cut off and is back says at once what it answered
-//! meanwhile. Older nodes do not say totals, and count for nothing.
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -81,7 +81,7 @@ impl Tally {
             return None;
         }
         known.seq = report.seq;
-        let said = { report.loads.iter() }.filter_map(|load| Some((load.limit, load.totals?)));
+        let said = { report.loads.iter() }.map(|load| (load.limit, load.totals));
         let before = std::mem::replace(&mut known.totals, said.collect());
         let more = known.totals.iter().filter_map(|(limit, totals)| {
             let at = before.binary_search_by_key(limit, |(limit, _)| *limit);
@@ -244,7 +244,7 @@ mod tests {
             self.record.plan.limits[0].id
         }
 
-        fn report(&self, process: (u32, u64), said: Option<Totals>) -> Report {
+        fn report(&self, process: (u32, u64), said: Totals) -> Report {
             let load = Load {
                 limit: self.limit(),
                 totals: said,
@@ -255,7 +255,7 @@ mod tests {
 
         fn hear(&mut self, process: (u32, u64), said: Totals) {
             self.seq += 1;
-            let report = self.report(process, Some(said));
+            let report = self.report(process, said);
             self.tally.count(&report, &self.record);
         }
 
@@ -289,7 +289,7 @@ mod tests {
         let mut fleet = Fleet::new();
         fleet.hear((1, 7), NONE);
         fleet.hear((1, 7), totals(100, 10, 0));
-        let twice = fleet.report((1, 7), Some(totals(150, 10, 0)));
+        let twice = fleet.report((1, 7), totals(150, 10, 0));
         fleet.seq += 5;
         fleet.hear((1, 7), totals(400, 30, 0));
         assert_eq!(fleet.tally.count(&twice, &fleet.record), None);
@@ -313,19 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_seat_and_who_says_nothing_does_not_count() {
+    fn who_has_no_seat_does_not_count() {
         let mut fleet = Fleet::new();
         for process in [(1, 6), (3, 1)] {
             fleet.hear(process, NONE);
             fleet.hear(process, totals(100, 100, 100));
         }
-        for _ in 0..2 {
-            fleet.seq += 1;
-            let report = fleet.report((2, 8), None);
-            assert_eq!(fleet.tally.count(&report, &fleet.record), Some(vec![]));
-        }
         assert!(fleet.tally.tallies().is_empty());
-        assert_eq!(fleet.tally.heard.len(), 1);
+        assert!(fleet.tally.heard.is_empty());
     }
 
     #[test]

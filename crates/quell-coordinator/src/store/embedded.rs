@@ -67,9 +67,9 @@ pub enum OpenError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A newer version of this program wrote it.
-    #[error("{} was written by a newer version of quell (format {version}); this one knows 1", .path.display())]
-    Newer {
+    /// Another version of this program wrote it.
+    #[error("{} has format {version}, and this version of quell knows 1: start the version that wrote it", .path.display())]
+    OtherFormat {
         /// The file.
         path: PathBuf,
         /// The version of the format.
@@ -412,7 +412,7 @@ fn decode(path: &Path, bytes: &[u8]) -> Result<Contents, OpenError> {
         return Err(damaged("it is another kind of file"));
     }
     if magic[7] != MAGIC[7] {
-        return Err(OpenError::Newer {
+        return Err(OpenError::OtherFormat {
             path: path.to_owned(),
             version: magic[7],
         });

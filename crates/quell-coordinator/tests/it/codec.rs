@@ -227,12 +227,18 @@ proptest! {
 }
 
 #[test]
-fn a_newer_record_is_refused_with_what_to_do() {
+fn a_record_of_another_format_is_refused_with_what_to_do() {
     let mut bytes = encode_record(&record(&[vec![1_000_000]], &[1], 0)).unwrap();
-    bytes[2] = FORMAT + 1;
-    let error = decode_record(&bytes).unwrap_err();
-    assert_eq!(error, CodecError::Newer { found: FORMAT + 1 });
-    assert!(error.to_string().contains("upgrade this coordinator"));
+    for found in [FORMAT - 1, FORMAT + 1] {
+        bytes[2] = found;
+        let error = decode_record(&bytes).unwrap_err();
+        assert_eq!(error, CodecError::OtherFormat { found });
+        assert!(
+            error
+                .to_string()
+                .contains("start the version that wrote it")
+        );
+    }
     // Nor is a hand-over taken for a record.
     let parts = encode_snapshot(&snapshot(1, 1)).unwrap();
     assert!(matches!(

@@ -109,7 +109,7 @@ pub(crate) struct Node {
     /// What it says that it has admitted, in each report.
     admitted: u64,
     /// What it says of its calls since it began.
-    totals: Option<Totals>,
+    totals: Totals,
 }
 
 impl Node {
@@ -146,7 +146,7 @@ impl Node {
                     limits: joined.names.iter().map(|name| name.limit).collect(),
                     demand: 1_000_000 * MICRO,
                     admitted: 0,
-                    totals: None,
+                    totals: Totals::default(),
                 };
             }
         }
@@ -247,10 +247,8 @@ impl Node {
     async fn ask_until(&mut self, refused: u64, mut is_over: impl FnMut(&Status) -> bool) {
         let status = self.service.status();
         while !is_over(&status.borrow()) {
-            if let Some(totals) = &mut self.totals {
-                totals.asked += 1_000 * MICRO;
-                totals.refused += refused * MICRO;
-            }
+            self.totals.asked += 1_000 * MICRO;
+            self.totals.refused += refused * MICRO;
             self.granted().await;
             sleep(Duration::from_millis(50)).await;
         }
@@ -657,7 +655,10 @@ async fn a_record_of_a_newer_version_ends_the_coordinator() {
     etcd.store().commit(transaction, PATIENCE).await.unwrap();
     let (mut leader, _want) = start(etcd.store(), "a");
     let ended = timeout(PATIENCE, leader.ended()).await.unwrap();
-    assert_eq!(ended, Err(Ended::Record(CodecError::Newer { found: 9 })));
+    assert_eq!(
+        ended,
+        Err(Ended::Record(CodecError::OtherFormat { found: 9 }))
+    );
     assert!(leader.service().connect(MemberId(1)).await.is_err());
 }
 

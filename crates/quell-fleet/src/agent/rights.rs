@@ -155,7 +155,7 @@ impl Rights {
                 margin: 0,
                 admitted: counts.admitted,
                 denied: counts.denied,
-                totals: Some(right.totals),
+                totals: right.totals,
             }
         };
         self.limits.iter_mut().map(load).collect()

@@ -336,19 +336,10 @@ impl Task {
     fn refused(&mut self, answer: &Response, retry: Duration) {
         if let Response::Unknown {
             incarnation: 0,
-            no_seat,
+            no_seat: Some(why),
             ..
         } = answer
-            && !retry.is_zero()
         {
-            let why = no_seat.as_ref().map_or_else(
-                || {
-                    "another process may have its number, or all seats are taken; `quell fleet status` shows \
-                     who has them"
-                        .to_owned()
-                },
-                ToString::to_string,
-            );
             let trouble = Trouble(format!("the coordinator gives this node no seat: {why}").into());
             if self.status.trouble.as_ref() != Some(&trouble) {
                 tracing::warn!("{}", trouble.0);

@@ -142,17 +142,18 @@ fn held(held: proto::HeldLimits) -> Result<Vec<Held>> {
 
 fn report(report: proto::Report) -> Result<Report> {
     let load = |limit, entry: proto::Load| {
+        let totals = entry.totals.unwrap_or_default();
         Ok(Load {
             limit,
             demand: entry.demand,
             margin: entry.margin,
             admitted: entry.admitted,
             denied: entry.denied,
-            totals: entry.totals.map(|totals| Totals {
+            totals: Totals {
                 asked: totals.asked,
                 refused: totals.refused,
                 degraded: totals.degraded,
-            }),
+            },
         })
     };
     Ok(Report {

@@ -91,10 +91,10 @@ fn report(report: &Report) -> proto::Report {
         margin: load.margin,
         admitted: load.admitted,
         denied: load.denied,
-        totals: load.totals.map(|totals| proto::Totals {
-            asked: totals.asked,
-            refused: totals.refused,
-            degraded: totals.degraded,
+        totals: Some(proto::Totals {
+            asked: load.totals.asked,
+            refused: load.totals.refused,
+            degraded: load.totals.degraded,
         }),
     };
     proto::Report {

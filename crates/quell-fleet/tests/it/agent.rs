@@ -453,7 +453,6 @@ async fn a_node_that_is_not_known_joins_again_when_it_may() {
     let join = stream.join().await;
     assert_eq!(join.gave_up.as_ref().map(|gave_up| gave_up.epoch), Some(7));
     assert_eq!(node.admits(), (0, true));
-    // An older coordinator does not say why.
     let says = |text: &'static str| {
         move |status: &FleetStatus| {
             let trouble = status.trouble.as_ref();
@@ -461,10 +460,6 @@ async fn a_node_that_is_not_known_joins_again_when_it_may() {
         }
     };
     let wait = Duration::from_millis(300);
-    stream.answer(&unknown(0, wait, None)).await;
-    node.until(says("another process may have its number"))
-        .await;
-    stream.join().await;
     let full = NoSeat::Full(Some("eu".into()));
     stream.answer(&unknown(0, wait, Some(full))).await;
     node.until(says("all seats of the group `eu` are taken"))

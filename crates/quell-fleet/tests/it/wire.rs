@@ -144,24 +144,24 @@ fn held() -> BoxedStrategy<Vec<Held>> {
 }
 
 fn report() -> BoxedStrategy<Request> {
-    let totals = option::of(array::uniform3(number()));
-    let loads = per_limit((array::uniform4(number()), totals));
+    let loads = per_limit((array::uniform4(number()), array::uniform3(number())));
     let numbers = array::uniform6(number());
     (any::<u32>(), numbers, loads, option::of(held()))
         .prop_map(|(member, numbers, loads, held)| {
-            let load = |(limit, (load, totals)): (LimitId, ([u64; 4], Option<[u64; 3]>))| {
+            let load = |(limit, (load, totals)): (LimitId, ([u64; 4], [u64; 3]))| {
                 let [demand, margin, admitted, denied] = load;
+                let [asked, refused, degraded] = totals;
                 Load {
                     limit,
                     demand,
                     margin,
                     admitted,
                     denied,
-                    totals: totals.map(|[asked, refused, degraded]| Totals {
+                    totals: Totals {
                         asked,
                         refused,
                         degraded,
-                    }),
+                    },
                 }
             };
             let [incarnation, seq, epoch, applied, revision, record] = numbers;

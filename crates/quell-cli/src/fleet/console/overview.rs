@@ -348,9 +348,11 @@ mod tests {
         let text = format!(
             r#"{{"leads": {leads}, "leader": {{"url": "https://a:7600", "admin": "https://a:7601"}},
             "store_trouble": null, "refused": "the rates are <too> small", "restored": null, "epoch": "1",
-            "grants": true, "revision": "2", "waits": true, "rollout": null, "applied": 0, "nodes": [],
+            "grants": true, "revision": "2", "strangers": false, "answered_window_s": 30, "turned_away": [],
+            "waits": true, "rollout": null, "applied": 0, "nodes": [],
             "limits": [{{"name": "a&b", "group": null, "rate_per_s": 10, "may_use_per_s": 11,
-            "held_by_silent_per_s": 0, "shortage": null}}]}}"#
+            "held_by_silent_per_s": 0, "most_per_s": 0, "aside_per_s": 0, "shortage": null,
+            "asked_total": 0, "refused_total": 0, "degraded_total": 0}}]}}"#
         );
         serde_json::from_str(&text).unwrap()
     }
@@ -395,7 +397,8 @@ mod tests {
         assert!(!now(&status).contains("<h2>Calls</h2>"));
         let key = r#""domain": "<i>\u202e", "rule": "<u>", "entries": {"user": "<b>\u001b[2J"}"#;
         let calls = format!(
-            r#"{{"nodes": 1, "decisions_per_s": 7, "p50_ns": 4000, "p99_ns": null, "window_ms": 60000,
+            r#"{{"nodes": 1, "decisions_per_s": 7, "allowed_per_s": 7, "denied_per_s": 0, "would_refuse_per_s": 0,
+            "degraded_per_s": 0, "p50_ns": 4000, "p99_ns": null, "window_ms": 60000,
             "refused": [{{{key}, "refusals": 9, "at_least": 7}}], "refused_window_ms": 600000,
             "bans": [{{{key}, "left_ms": 60001, "reason": "<s>"}}], "bans_at_least": 21, "bans_at_most": 40,
             "bans_unknown_nodes": 1}}"#
@@ -417,7 +420,7 @@ mod tests {
     #[test]
     fn a_node_is_found_by_its_number_or_its_state() {
         let node = r#"{"member": 77, "incarnation": "1", "weight": 1, "groups": [], "state": "silent",
-            "heard_ms_ago": 1, "revision": "1", "follows": null, "version": 1, "applied": 1, "limits": []}"#;
+            "draining": false, "lease_left_ms": 0, "heard_ms_ago": 1, "revision": "1", "follows": null, "version": 1, "applied": 1, "limits": []}"#;
         let node: NodeStatus = serde_json::from_str(node).unwrap();
         for (find, is_found) in [
             ("", true),

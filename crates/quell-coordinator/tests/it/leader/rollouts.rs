@@ -34,7 +34,6 @@ async fn a_rollout_that_leaves_its_band_is_taken_back() {
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (leader, want) = start(store, "a");
     let mut node = Node::join(&leader, 1).await;
-    node.totals = Some(Totals::default());
     // What it refused before it follows the rollout does not count.
     node.ask_for(900, Duration::from_millis(200)).await;
     staged(&leader, &want, 500).await;
@@ -80,7 +79,6 @@ async fn a_rollout_is_taken_back_by_the_next_leader() {
     let path = folder.path().join("fleet.db");
     let (first, want) = start(EmbeddedStore::open(&path).unwrap(), "a");
     let mut node = Node::join(&first, 1).await;
-    node.totals = Some(Totals::default());
     node.granted().await;
     staged(&first, &want, 500).await;
     node.ask_for(100, Duration::from_secs(2)).await;
@@ -103,7 +101,6 @@ async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again()
     let (store, faults) = Faulty::new(store);
     let (leader, want) = start(store, "a");
     let mut node = Node::join(&leader, 1).await;
-    node.totals = Some(Totals::default());
     node.granted().await;
     staged(&leader, &want, 500).await;
     let set = |late: Option<Duration>, mute: bool, no_keep_alives: bool| {
@@ -127,19 +124,13 @@ async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again()
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_count_is_not_judged() {
+async fn a_step_with_a_band_that_is_too_short_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (leader, want) = start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     staged(&leader, &want, 500).await;
-    node.ask_for(0, Duration::from_millis(500)).await;
-    let band = fleet_status(&leader).await.rollout.unwrap().band.unwrap();
-    assert_eq!(
-        (band.not_judged, band.answered[0].refused_percent),
-        (1, None)
-    );
     for (edit, wrong) in [
         (
             BandEdit {
@@ -176,15 +167,15 @@ async fn what_nodes_answer_is_in_the_status() {
     let path = folder.path().join("fleet.db");
     let (first, _want) = start(EmbeddedStore::open(&path).unwrap(), "a");
     let mut node = Node::join(&first, 1).await;
+    node.totals = Totals {
+        asked: 90_000 * MICRO,
+        refused: 80_000 * MICRO,
+        degraded: 70_000 * MICRO,
+    };
     node.granted().await;
     let shown = fleet_status(&first).await;
     let limit = &shown.limits[0];
     assert_eq!((limit.refused_percent, limit.asked_total), (None, 0.0));
-    node.totals = Some(Totals {
-        asked: 90_000 * MICRO,
-        refused: 80_000 * MICRO,
-        degraded: 70_000 * MICRO,
-    });
     node.ask_for(40, Duration::from_millis(500)).await;
     let shown = fleet_status(&first).await;
     let limit = &shown.limits[0];
