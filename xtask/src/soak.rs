@@ -16,7 +16,12 @@ const MINUTES: u64 = 30;
 const CHAOS_SECONDS: &str = "300";
 
 /// Scenarios of chaos that take minutes, and run nowhere else.
-const LONG_CHAOS: [&str; 1] = ["fleet-without-etcd"];
+const LONG_CHAOS: [&str; 4] = [
+    "outage-strict-large",
+    "outage-leased-large",
+    "outage-synced-large",
+    "fleet-without-etcd",
+];
 
 /// Cells of each matrix of faults of leased and synced rules per round: rounds walk through them in order.
 const CELLS: u64 = 12;

@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::audit::{Span, worst_excess};
 use crate::http::{Client, HttpResponse};
 use crate::rng::Rng;
 
@@ -107,7 +108,7 @@ impl Load {
 
 /// Load that is running.
 #[derive(Debug)]
-pub(crate) struct Running(JoinSet<Vec<Call>>);
+pub(crate) struct Running(pub(crate) JoinSet<Vec<Call>>);
 
 impl Running {
     pub(crate) async fn finish(mut self) -> Result<Account> {
@@ -148,8 +149,8 @@ pub(crate) struct Call {
     pub(crate) ended: Instant,
     pub(crate) kind: Kind,
     pub(crate) is_degraded: bool,
-    /// The status, and the body if it is not a verdict.
-    said: String,
+    /// The status and the body, or the reply, if it is not a verdict.
+    pub(crate) said: String,
 }
 
 /// What an answer means to the caller.
@@ -298,18 +299,26 @@ impl Account {
     /// By how many calls at most they exceeded `burst + rate * t` in any interval of length t; negative if
     /// they never came near. A call counts in an interval in which it was sent and answered.
     pub(crate) fn excess(&self, rate: f64, burst: f64) -> f64 {
-        let is_allowed = |call: &&Call| call.kind == Kind::Allowed;
-        let mut by_end: Vec<&Call> = self.calls.iter().filter(is_allowed).collect();
-        by_end.sort_by_key(|call| call.ended);
-        let mut worst = f64::NEG_INFINITY;
-        for from in by_end.iter().map(|call| call.begun) {
-            let inside = by_end.iter().filter(|call| call.begun >= from);
-            for (before, call) in inside.enumerate() {
-                let during = (call.ended - from).as_secs_f64();
-                worst = f64::max(worst, (before + 1) as f64 - burst - rate * during);
-            }
-        }
-        worst
+        worst_excess(&self.admitted(), rate) - burst
+    }
+
+    /// The same, as if each call had been decided when it was answered.
+    pub(crate) fn excess_at_answers(&self, rate: f64, burst: f64) -> f64 {
+        let at_answer = |Span { ended, .. }| Span {
+            begun: ended,
+            ended,
+        };
+        let admitted: Vec<Span> = self.admitted().into_iter().map(at_answer).collect();
+        worst_excess(&admitted, rate) - burst
+    }
+
+    fn admitted(&self) -> Vec<Span> {
+        let allowed = self.calls.iter().filter(|call| call.kind == Kind::Allowed);
+        let span = |call: &Call| Span {
+            begun: call.begun,
+            ended: call.ended,
+        };
+        allowed.map(span).collect()
     }
 
     /// By how many calls at most they exceeded `limit` in any minute of the calendar. A call counts in a minute

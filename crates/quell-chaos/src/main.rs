@@ -3,9 +3,11 @@
 //! Each scenario starts what it needs on free loopback ports, drives it with load, injects faults, and
 //! checks the answers of all callers against a promise in plain words. `docs/chaos.md` has the table.
 
+mod audit;
 mod fleet;
 mod http;
 mod load;
+mod pipelines;
 mod process;
 mod redis;
 mod resp;

@@ -69,6 +69,27 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(outage_bounds::run(outage_bounds::Rung::Synced, rng)),
     },
     Scenario {
+        name: "outage-strict-large",
+        promise: "what outage-strict promises, for one outage of each kind and for two in a row",
+        seconds: 80,
+        is_alone: true,
+        run: |rng| Box::pin(outage_bounds::run_large(outage_bounds::Rung::Strict, rng)),
+    },
+    Scenario {
+        name: "outage-leased-large",
+        promise: "the same for a rule that is leased, and its bound",
+        seconds: 80,
+        is_alone: true,
+        run: |rng| Box::pin(outage_bounds::run_large(outage_bounds::Rung::Leased, rng)),
+    },
+    Scenario {
+        name: "outage-synced-large",
+        promise: "the same for a rule that is synced, and its bound",
+        seconds: 80,
+        is_alone: true,
+        run: |rng| Box::pin(outage_bounds::run_large(outage_bounds::Rung::Synced, rng)),
+    },
+    Scenario {
         name: "health",
         promise: "health and metrics say degraded from the first degraded answer until there was none \
                   for 5 to 7 s, with the store's reason, and the log ends with the store being back",
