@@ -147,7 +147,7 @@ fn quota(rule: &Rule, limit: &SharedLimit<'_>) -> Result<Quota, NotShared> {
     };
     let cost = rule.cost.map_or(1, |cost| cost.get());
     Ok(Quota {
-        rate: per_second(bucket),
+        rate: per_second(&bucket),
         burst: limit.limit.max().saturating_mul(MICRO),
         least_burst: cost.saturating_mul(MICRO),
         fallback: match cut_off {

@@ -41,6 +41,7 @@ pub mod warm_up;
 use concurrency::{Concurrency, PermitEngine};
 use fixed_window::{CalendarEngine, FixedEngine, FixedWindow};
 use leaky_bucket::{LeakyBucket, LeakyEngine};
+use narrow::Numbers;
 use refill::RefillEngine;
 use sliding_log::{LogEngine, SlidingLog};
 use sliding_window::{SegmentEngine, SlidingWindow};
@@ -245,6 +246,25 @@ ask_inner! {
 }
 
 impl Engine {
+    /// The engine of a limit with the same shape and these numbers.
+    pub(crate) fn with_numbers(&self, numbers: &Numbers) -> Self {
+        match (self, numbers) {
+            (Self::Token(_), Numbers::Bucket(numbers)) => {
+                Self::Token(TokenEngine::plain(numbers.wide()))
+            }
+            (Self::Leaky(engine), Numbers::Bucket(numbers)) => {
+                Self::Leaky(engine.with_gcra(numbers.wide()))
+            }
+            (Self::Fixed(engine), Numbers::Max(max)) => Self::Fixed(engine.with_limit(*max)),
+            (Self::Calendar(engine), Numbers::Max(max)) => Self::Calendar(engine.with_limit(*max)),
+            (Self::Segments(engine), Numbers::Max(max)) => Self::Segments(engine.with_limit(*max)),
+            (Self::Log(engine), Numbers::Max(max)) => Self::Log(engine.with_limit(*max)),
+            (Self::Permits(engine), Numbers::Max(max)) => Self::Permits(engine.with_limit(*max)),
+            // Its shape has the numbers.
+            (engine, _) => engine.clone(),
+        }
+    }
+
     /// Converts `usage` from `self` to `to` at the instant of the change. Debts stay debts.
     pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
         self.settle(&mut usage, at);

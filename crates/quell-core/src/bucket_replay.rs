@@ -25,7 +25,7 @@ pub fn replay_peek(active: &ActiveLimit, reset_after: Duration, cost: Cost) -> O
     let monotonic = active.since;
     let rest = monotonic.saturating_add(reset_after);
     let engine = active.limit.engine();
-    let usage = match engine {
+    let usage = match &*engine {
         Engine::Token(token) => Usage::TokenBucket {
             tat: token.gcra().ticks(rest),
         },

@@ -434,7 +434,7 @@ pub struct Entry<'a, 'r> {
 pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> Vec<Decision> {
     let judged = entries
         .iter_mut()
-        .map(|entry| judge(entry.charge.active.limit.engine(), now, entry));
+        .map(|entry| judge(&*entry.charge.active.limit.engine(), now, entry));
     let judged: Vec<Judgement> = judged.collect();
     let passes = entries
         .iter()
@@ -444,7 +444,7 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
         .iter_mut()
         .zip(judged)
         .map(|(entry, judged)| {
-            let engine = entry.charge.active.limit.engine();
+            let engine = &*entry.charge.active.limit.engine();
             conclude(engine, now, operation, passes, entry, judged)
         })
         .collect()
@@ -454,7 +454,7 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
 pub fn decide_one(now: Now, operation: Operation, entry: &mut Entry<'_, '_>) -> Decision {
     let engine = entry.charge.active.limit.engine();
     // This branches on the algorithm once; the code behind it is compiled for each algorithm.
-    each!(engine, engine => decide_with(engine, now, operation, entry))
+    each!(&*engine, engine => decide_with(engine, now, operation, entry))
 }
 
 #[inline]
@@ -533,7 +533,7 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
     let cost = entry.charge.cost.get();
     let by_limit = match &state.holds {
         None => engine.check(&state.usage, &at, cost),
-        Some(holds) => holds.check(&state.usage, limit.engine(), &at, cost),
+        Some(holds) => holds.check(&state.usage, &limit.engine(), &at, cost),
     };
     let Some(record) = state.ban.as_deref_mut() else {
         return Judgement {
@@ -598,7 +598,7 @@ fn conclude<M: Mechanics>(
                 if let Some(length) = ban.refuse(record, now.monotonic) {
                     outcome = Outcome::Deny(later(outcome, length));
                     banned = true;
-                    state.postpone_turns(limit.engine(), &at);
+                    state.postpone_turns(&limit.engine(), &at);
                 }
             }
         }
@@ -614,7 +614,7 @@ fn conclude<M: Mechanics>(
             engine.remaining(&state.usage, &at),
             engine.reset_after(&state.usage, &at),
         ),
-        Some(holds) => holds.answer(&state.usage, limit.engine(), &at),
+        Some(holds) => holds.answer(&state.usage, &limit.engine(), &at),
     };
     Decision {
         outcome,
@@ -665,7 +665,7 @@ pub fn ban(state: &mut State, limit: &Limit, at: &At, length: Duration) {
     record.length = length;
     record.until = now.monotonic.saturating_add(length);
     record.quiet_since = record.until;
-    state.postpone_turns(limit.engine(), at);
+    state.postpone_turns(&limit.engine(), at);
 }
 
 /// Lifts the ban on a key and forgets its refusals; its use stays. Returns whether there was a ban.

@@ -199,7 +199,7 @@ fn hold(
     decision: &mut Decision,
 ) {
     let limit = &entry.charge.active.limit;
-    let engine = limit.engine();
+    let engine = &*limit.engine();
     let at = entry.charge.at(now);
     let mut new = new_hold(
         now,
@@ -241,7 +241,7 @@ fn new_hold(
 
 /// Updates the decision's numbers from the state.
 fn restate(now: Now, entry: &Entry<'_, '_>, decision: &mut Decision) {
-    let engine = entry.charge.active.limit.engine();
+    let engine = &*entry.charge.active.limit.engine();
     let at = entry.charge.at(now);
     if let Some(holds) = &entry.state.holds {
         (decision.remaining, decision.reset_after) = holds.answer(&entry.state.usage, engine, &at);
@@ -342,7 +342,7 @@ pub fn advance(
     for entry in entries {
         let at = entry.charge.at(now);
         let limit = &entry.charge.active.limit;
-        let engine = limit.engine();
+        let engine = &*limit.engine();
         let mut charged = 0;
         if let Some(holds) = &mut entry.state.holds {
             let mut queue = holds.all.iter_mut().filter(|hold| hold.is_waiting());

@@ -85,18 +85,19 @@ impl Debt {
     /// Converts the debt to another share, for example when rules change. All of it stays owed, even if
     /// it exceeds the other share: the store may know a larger version of the limit.
     pub fn carry(&mut self, from: &Limit, to: &Limit, at: &At) {
-        if from.engine() == to.engine() {
+        let (old, new) = (from.engine(), to.engine());
+        if old == new {
             return;
         }
         let owed = self.units(from, at);
         let settled = self.settle(from, at);
         let usage = core::mem::take(&mut self.usage);
-        if !from.engine().is_kin(to.engine()) {
+        if !old.is_kin(&new) {
             return;
         }
         // For a bucket only the amount counts; for a window also when it was used.
-        if !to.engine().is_bucket() {
-            self.usage = from.engine().carry(usage, to.engine(), &settled);
+        if !new.is_bucket() {
+            self.usage = old.carry(usage, &new, &settled);
         }
         let kept = self.units(to, at);
         self.add(to, owed.saturating_sub(kept), at);

@@ -64,7 +64,7 @@ pub fn end(
     ending: &Ending,
     origin: CostOrigin,
 ) -> EndOutcome {
-    let engine = limit.engine();
+    let engine = &*limit.engine();
     state.settle(limit, at);
     let Some(holds) = &mut state.holds else {
         return EndOutcome::default();
@@ -147,7 +147,7 @@ fn finish(
     ending: &Ending,
     truth: u64,
 ) -> FinishedHold {
-    let engine = limit.engine();
+    let engine = &*limit.engine();
     let given_back = FinishedHold {
         gives_back: true,
         more: 0,
@@ -179,7 +179,7 @@ pub fn forgive(state: &mut State, limit: &Limit, at: &At) {
     let mut kept = State::rest(state.limit);
     if state.holds.is_some() {
         // A hold whose turn has come does not wait any more.
-        state.settle_use(limit.engine(), at);
+        state.settle_use(&limit.engine(), at);
     }
     if let Some(mut holds) = state.holds.take() {
         let is_permits = limit.lease().is_some();

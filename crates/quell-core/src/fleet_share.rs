@@ -139,7 +139,7 @@ impl SharesPolicy {
 ///
 /// # Errors
 /// [`NotShared::Unable`] if it is anything but a plain token bucket.
-pub fn shared_bucket(limit: &Limit) -> Result<&TokenBucket, NotShared> {
+pub fn shared_bucket(limit: &Limit) -> Result<TokenBucket, NotShared> {
     if limit.ban().is_some() {
         let why = "a ban counts the refusals of all nodes, and each sees its own";
         return Err(NotShared::Unable(why));

@@ -1,5 +1,6 @@
 //! Limit: the contract on one key.
 
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -10,7 +11,7 @@ use siphasher::sip128::SipHasher13;
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::narrow::Bucket;
+use crate::algorithm::narrow::{NarrowGcra, Numbers};
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
@@ -35,18 +36,44 @@ use crate::time::{Monotonic, Now};
 /// # Ok::<(), quell_core::limit_error::LimitError>(())
 /// ```
 ///
-/// Cheap to clone: clones share the numbers, so a hundred thousand overrides with the same ones need them
-/// once.
+/// Cheap to clone. What limits that differ only in their numbers have in common, they can share
+/// ([`Limit::adopt_shape`]), so a hundred thousand overrides need little more than their numbers.
 #[derive(Clone, Debug)]
-pub struct Limit(Arc<Contract>);
+pub struct Limit {
+    /// In the limit itself: a decision needs nothing else of most limits, so it reads one cache line.
+    numbers: Numbers,
+    shape: LimitShape,
+}
 
-/// The numbers of a limit.
+/// What limits that differ only in their numbers have in common: everything else.
+///
+/// The numbers are rate and burst of a plain bucket, and the largest cost under a window and of permits. What
+/// those of a bucket with `initial`, batches, debts or a warm-up are, its shape says, so only equal limits have
+/// an equal one.
+#[derive(Clone, Debug)]
+pub struct LimitShape(Arc<Contract>);
+
 #[derive(Clone, Debug)]
 struct Contract {
+    /// Without the numbers ([`Numbers::take_out_of`]).
     spec: LimitSpec,
+    /// With the numbers of the limit for which it was made.
     engine: Engine,
-    /// The numbers for deciding on packed words, if the limit allows that.
-    bucket: Option<Bucket>,
+    numbers: Numbers,
+}
+
+impl PartialEq for LimitShape {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.spec == other.0.spec
+    }
+}
+
+impl Eq for LimitShape {}
+
+impl Hash for LimitShape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.spec.hash(state);
+    }
 }
 
 impl Limit {
@@ -116,50 +143,70 @@ impl Limit {
         Concurrency::new(max)
     }
 
-    pub(crate) fn from_parts(spec: LimitSpec, engine: Engine) -> Self {
-        Self(Arc::new(Contract {
-            bucket: Bucket::of(&engine),
-            spec,
-            engine,
-        }))
+    pub(crate) fn from_parts(mut spec: LimitSpec, engine: Engine) -> Self {
+        let numbers = Numbers::new(&engine);
+        numbers.take_out_of(&mut spec.algorithm);
+        Self {
+            numbers,
+            shape: LimitShape(Arc::new(Contract {
+                spec,
+                engine,
+                numbers,
+            })),
+        }
     }
 
     /// Its fields, with the defaults that depend on other fields.
     #[must_use]
-    pub fn spec(&self) -> &LimitSpec {
-        &self.0.spec
+    pub fn spec(&self) -> LimitSpec {
+        let mut spec = self.shape.0.spec.clone();
+        self.numbers.put_into(&mut spec.algorithm);
+        spec
+    }
+
+    /// What it has in common with limits that differ from it only in their numbers.
+    #[must_use]
+    pub const fn shape(&self) -> &LimitShape {
+        &self.shape
+    }
+
+    /// Shares the memory of `shape` if it is equal to its own. The limit stays the same.
+    pub fn adopt_shape(&mut self, shape: &LimitShape) {
+        if self.shape == *shape {
+            self.shape = shape.clone();
+        }
     }
 
     /// The same limit with a ban for callers that are refused too often.
     #[must_use]
     pub fn with_ban(mut self, ban: Ban) -> Self {
-        Arc::make_mut(&mut self.0).spec.ban = Some(Arc::new(ban));
+        Arc::make_mut(&mut self.shape.0).spec.ban = Some(Arc::new(ban));
         self
     }
 
     /// The same limit with another treatment of reservations that are never settled.
     #[must_use]
     pub fn on_expiry(mut self, on_expiry: OnExpiry) -> Self {
-        Arc::make_mut(&mut self.0).spec.on_expiry = on_expiry;
+        Arc::make_mut(&mut self.shape.0).spec.on_expiry = on_expiry;
         self
     }
 
     /// What happens to a reservation that is never settled.
     #[must_use]
     pub fn at_expiry(&self) -> OnExpiry {
-        self.0.spec.on_expiry
+        self.shape.0.spec.on_expiry
     }
 
     /// After how long a permit comes back by itself; `None` for limits without permits.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
-        self.0.engine.lease()
+        self.shape.0.engine.lease()
     }
 
     /// Whether it learns how much it admits.
     #[must_use]
     pub fn is_learned(&self) -> bool {
-        match &self.0.spec.algorithm {
+        match self.kind() {
             Algorithm::Concurrency(permits) => permits.min.is_some(),
             _ => false,
         }
@@ -168,8 +215,8 @@ impl Limit {
     /// Whether an allowed call may be told to wait.
     #[must_use]
     pub fn may_delay(&self) -> bool {
-        match &self.0.spec.algorithm {
-            Algorithm::LeakyBucket(bucket) => bucket.delay_after < bucket.burst,
+        match self.kind() {
+            Algorithm::LeakyBucket(bucket) => bucket.delay_after < self.max(),
             Algorithm::Concurrency(permits) => permits.queue > 0,
             _ => false,
         }
@@ -178,19 +225,26 @@ impl Limit {
     /// Whether an allowed call has to do something: wait for its delay, or give its permit back.
     #[must_use]
     pub fn needs_follow_up(&self) -> bool {
-        self.may_delay() || matches!(self.algorithm(), Algorithm::Concurrency(_))
+        self.may_delay() || matches!(self.kind(), Algorithm::Concurrency(_))
     }
 
     /// The algorithm and its numbers.
     #[must_use]
-    pub fn algorithm(&self) -> &Algorithm {
-        &self.0.spec.algorithm
+    pub fn algorithm(&self) -> Algorithm {
+        let mut algorithm = self.kind().clone();
+        self.numbers.put_into(&mut algorithm);
+        algorithm
+    }
+
+    /// The algorithm, without its numbers.
+    fn kind(&self) -> &Algorithm {
+        &self.shape.0.spec.algorithm
     }
 
     /// The calendar of its windows, if they follow one.
     #[must_use]
     pub fn calendar(&self) -> Option<&Calendar> {
-        match &self.0.spec.algorithm {
+        match self.kind() {
             Algorithm::FixedWindow(fixed) => match &fixed.window {
                 Window::Calendar(calendar) => Some(calendar),
                 Window::FirstRequest(_) => None,
@@ -202,20 +256,20 @@ impl Limit {
     /// The ban on top, if there is one.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {
-        self.0.spec.ban.as_deref()
+        self.shape.0.spec.ban.as_deref()
     }
 
     /// The largest cost admitted from rest: burst or limit, in units. For a learned ceiling, its upper
     /// bound.
     #[must_use]
-    pub fn max(&self) -> u64 {
-        self.0.engine.limit()
+    pub const fn max(&self) -> u64 {
+        self.numbers.max()
     }
 
     /// Whether a cost above what is stored is granted on credit.
     #[must_use]
     pub fn is_on_credit(&self) -> bool {
-        match &self.0.spec.algorithm {
+        match self.kind() {
             Algorithm::TokenBucket(bucket) => bucket.is_on_credit(),
             _ => false,
         }
@@ -225,7 +279,7 @@ impl Limit {
     #[must_use]
     #[doc(hidden)]
     pub fn warming(&self) -> Option<Warming> {
-        match &self.0.engine {
+        match &self.shape.0.engine {
             Engine::Token(engine) => engine.warm_up().map(WarmUp::numbers),
             _ => None,
         }
@@ -242,23 +296,43 @@ impl Limit {
     /// bucket, the length of a window (with its segment).
     #[must_use]
     pub fn full_refill(&self) -> Duration {
-        self.0.engine.full_refill()
+        self.engine().full_refill()
     }
 
+    /// The numbers for deciding on packed words, if the limit allows that.
     #[inline]
-    pub(crate) fn bucket(&self) -> Option<&Bucket> {
-        self.0.bucket.as_ref()
+    pub(crate) const fn bucket(&self) -> Option<&NarrowGcra> {
+        match &self.numbers {
+            Numbers::Bucket(numbers) if numbers.is_narrow() => Some(numbers),
+            _ => None,
+        }
     }
 
+    /// Units that may be ahead of a call without delaying it, if calls may be delayed.
     #[inline]
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.0.engine
+    pub(crate) fn undelayed(&self) -> Option<u64> {
+        match self.kind() {
+            Algorithm::LeakyBucket(bucket) => Some(bucket.delay_after),
+            _ => None,
+        }
+    }
+
+    /// Its engine; a copy if the shape's has other numbers.
+    #[inline]
+    pub(crate) fn engine(&self) -> Cow<'_, Engine> {
+        let Contract {
+            engine, numbers, ..
+        } = &*self.shape.0;
+        match *numbers == self.numbers {
+            true => Cow::Borrowed(engine),
+            false => Cow::Owned(engine.with_numbers(&self.numbers)),
+        }
     }
 }
 
 impl PartialEq for Limit {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.spec == other.0.spec
+        self.numbers == other.numbers && self.shape == other.shape
     }
 }
 
@@ -266,13 +340,14 @@ impl Eq for Limit {}
 
 impl Hash for Limit {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.spec.hash(state);
+        self.numbers.hash(state);
+        self.shape.hash(state);
     }
 }
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.spec.fmt(f)
+        self.spec().fmt(f)
     }
 }
 
@@ -355,7 +430,7 @@ impl LimitSpec {
 
 impl From<Limit> for LimitSpec {
     fn from(limit: Limit) -> Self {
-        limit.spec().clone()
+        limit.spec()
     }
 }
 
@@ -392,6 +467,7 @@ numbers_of_a_limit!(
 mod tests {
     use alloc::string::ToString;
     use alloc::vec;
+    use alloc::vec::Vec;
     use core::time::Duration;
 
     use super::*;
@@ -404,7 +480,7 @@ mod tests {
     fn says(spec: impl Into<LimitSpec>, words: &str) {
         let limit = spec.into().build().unwrap();
         assert_eq!(limit.to_string(), words);
-        assert_eq!(limit.spec().clone().build(), Ok(limit), "{words}");
+        assert_eq!(limit.spec().build(), Ok(limit), "{words}");
     }
 
     #[test]
@@ -481,5 +557,103 @@ mod tests {
         assert_eq!(bucket.clone().burst(5).build(), bucket.build());
         let warming = Limit::per_second(5).warm_up(SECOND);
         assert_eq!(warming.clone().cold_factor(3).build(), warming.build());
+    }
+
+    /// Two limits each that differ in nothing but their numbers, which are small, large and odd.
+    fn kin() -> Vec<[LimitSpec; 2]> {
+        let year = 365 * 86_400 * SECOND;
+        let ban = |limit: Limit| LimitSpec::from(limit.with_ban(banned()));
+        let month = |limit| Limit::calendar_window(limit, CalendarUnit::Month, "Europe/Berlin");
+        let leaky = |count, burst| {
+            let rate = Rate::new(count, SECOND).unwrap();
+            Limit::leaky_bucket(rate).burst(burst).delay_after(1)
+        };
+        let released = |count| LimitSpec {
+            on_expiry: OnExpiry::Release,
+            ..Limit::per_hour(count).into()
+        };
+        vec![
+            [1, 1_000_000_007].map(|count| Limit::per_second(count).into()),
+            // One that fits into a word, and one that does not.
+            [(1, 1), (999_983, u64::MAX)]
+                .map(|(count, burst)| TokenBucket::new(count, year).burst(burst).into()),
+            [(10, 3), (7, 7)].map(|(count, burst)| leaky(count, burst).into()),
+            [1, u64::MAX].map(|limit| Limit::fixed_window(limit, SECOND).into()),
+            [1, 1 << 60].map(|limit| month(limit).into()),
+            [2, 3].map(|limit| Limit::sliding_window(limit, SECOND).segments(7).into()),
+            [1, 10_000].map(|limit| Limit::sliding_log(limit, SECOND).into()),
+            [1, 10_000].map(|limit| Limit::sliding_log(limit, SECOND).max_entries(100).into()),
+            [1, 90].map(|max| Limit::concurrency(max).queue(9).lease(SECOND).into()),
+            [4, 5].map(|count| ban(Limit::per_minute(count).build().unwrap())),
+            [4, 5].map(released),
+        ]
+    }
+
+    fn banned() -> Ban {
+        Ban::new(3, Some(SECOND), vec![SECOND]).unwrap()
+    }
+
+    /// Limits whose numbers cannot be told from the rest of them.
+    fn singular() -> Vec<[LimitSpec; 2]> {
+        vec![
+            [3, 4].map(|initial| Limit::per_second(9).initial(initial).into()),
+            [8, 9].map(|count| Limit::per_second(count).initial(8).into()),
+            [8, 9].map(|count| Limit::per_second(count).debt(true).into()),
+            [8, 9].map(|amount| TokenBucket::refill(amount, SECOND).into()),
+            [8, 9].map(|count| Limit::per_second(count).warm_up(SECOND).into()),
+            [8, 9].map(|max| Limit::concurrency(max).adaptive(2).into()),
+        ]
+    }
+
+    #[test]
+    fn a_limit_stays_the_same_in_a_shape_that_it_shares() {
+        let all = kin().into_iter().chain(singular());
+        for pair in all {
+            let [one, other] = pair.clone().map(|spec| spec.build().unwrap());
+            for (limit, shape) in [(&one, &other), (&other, &one)] {
+                let mut shared = limit.clone();
+                shared.adopt_shape(shape.shape());
+                assert_eq!(shared.spec(), limit.spec());
+                assert_eq!(shared.algorithm(), limit.algorithm());
+                assert_eq!(shared.engine(), limit.engine(), "{limit}");
+                assert_eq!(shared, *limit);
+                assert_ne!(shared, *shape);
+                assert_eq!(shared.to_string(), limit.to_string());
+                assert_eq!(shared.max(), limit.max());
+                assert_eq!(shared.full_refill(), limit.full_refill());
+                assert_eq!(shared.bucket(), limit.bucket());
+                assert_eq!(shared.may_delay(), limit.may_delay());
+                assert_eq!(shared.spec().build(), Ok(shared));
+            }
+            assert_eq!(one.spec().algorithm.name(), one.algorithm().name());
+        }
+    }
+
+    #[test]
+    fn limits_that_differ_in_their_numbers_share_the_rest() {
+        let shared = |[one, other]: [LimitSpec; 2]| {
+            let [one, mut other] = [one, other].map(|spec| spec.build().unwrap());
+            other.adopt_shape(one.shape());
+            Arc::ptr_eq(&one.shape.0, &other.shape.0)
+        };
+        for pair in kin() {
+            // A large log is a window.
+            let is_same = pair[0].clone().build().unwrap().algorithm().name()
+                == pair[1].clone().build().unwrap().algorithm().name();
+            assert_eq!(shared(pair.clone()), is_same, "{} {}", pair[0], pair[1]);
+        }
+        for pair in singular() {
+            assert!(!shared(pair.clone()), "{} {}", pair[0], pair[1]);
+        }
+    }
+
+    #[test]
+    fn what_a_shape_shares_can_still_be_changed_for_one() {
+        let one = Limit::per_second(5).build().unwrap();
+        let mut other = Limit::per_second(7).build().unwrap();
+        other.adopt_shape(one.shape());
+        let banned = other.clone().with_ban(banned());
+        assert!(banned.ban().is_some() && one.ban().is_none() && other.ban().is_none());
+        assert_eq!((banned.max(), banned.engine()), (7, other.engine()));
     }
 }

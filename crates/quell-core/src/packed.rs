@@ -17,7 +17,7 @@ use core::time::Duration;
 
 use crate::algorithm::Engine;
 use crate::algorithm::gcra::Gcra;
-use crate::algorithm::narrow::{Bucket, NarrowGcra};
+use crate::algorithm::narrow::NarrowGcra;
 use crate::charge::{KeylessCharge, Operation};
 use crate::decision::{Decision, Outcome, RetryAfter};
 use crate::limit::Limit;
@@ -29,7 +29,7 @@ use crate::usage::Usage;
 #[derive(Clone, Copy, Debug)]
 pub struct PreparedCharge<'l> {
     limit: &'l Limit,
-    bucket: &'l Bucket,
+    numbers: &'l NarrowGcra,
     /// In ticks since the origin.
     now: u64,
     /// In ticks.
@@ -59,7 +59,8 @@ impl Limit {
         if !state.is_usage_alone() {
             return None;
         }
-        let (gcra, tat) = match (self.engine(), &state.usage) {
+        let engine = self.engine();
+        let (gcra, tat) = match (&*engine, &state.usage) {
             (Engine::Token(engine), Usage::TokenBucket { tat }) => (engine.gcra(), *tat),
             (Engine::Leaky(engine), Usage::LeakyBucket { tat }) => (engine.gcra(), *tat),
             _ => return None,
@@ -72,7 +73,7 @@ impl Limit {
     #[must_use]
     pub fn unpack(&self, word: u64, origin: Monotonic) -> Usage {
         let tat = |gcra: &Gcra| gcra.ticks(origin) + u128::from(word);
-        match self.engine() {
+        match &*self.engine() {
             Engine::Token(engine) => Usage::TokenBucket {
                 tat: tat(engine.gcra()),
             },
@@ -93,13 +94,13 @@ impl<'l> PreparedCharge<'l> {
     #[must_use]
     pub fn new(now: Monotonic, charge: &KeylessCharge<'l>, origin: Monotonic) -> Option<Self> {
         let limit = &charge.active.limit;
-        let bucket = limit.bucket()?;
+        let numbers = limit.bucket()?;
         let since = now.as_nanos().checked_sub(origin.as_nanos())?;
         Some(Self {
             limit,
-            bucket,
-            now: bucket.numbers.ticks(since)?,
-            cost: bucket.numbers.cost(charge.cost.get())?,
+            numbers,
+            now: numbers.ticks(since)?,
+            cost: numbers.cost(charge.cost.get())?,
         })
     }
 
@@ -111,7 +112,7 @@ impl<'l> PreparedCharge<'l> {
     #[inline]
     #[must_use]
     pub fn decide(&self, operation: Operation, word: u64) -> Option<PackedDecision<'l>> {
-        let numbers = &self.bucket.numbers;
+        let numbers = self.numbers;
         let used = word.saturating_sub(self.now);
         if used > numbers.full() {
             return None;
@@ -139,9 +140,21 @@ impl<'l> PreparedCharge<'l> {
             numbers,
             lacks: None,
             after: if acquires { after } else { used },
-            delay: used.saturating_sub(self.bucket.undelayed),
+            delay: self.delay(used),
             word,
         })
+    }
+}
+
+impl PreparedCharge<'_> {
+    /// How long a call waits while this many ticks are used, in ticks.
+    #[inline]
+    fn delay(&self, used: u64) -> u64 {
+        let undelayed = self.limit.undelayed().map(|units| self.numbers.cost(units));
+        match undelayed {
+            Some(Some(ticks)) => used.saturating_sub(ticks),
+            _ => 0,
+        }
     }
 }
 

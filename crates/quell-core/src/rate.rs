@@ -57,6 +57,12 @@ impl Rate {
         self.period
     }
 
+    /// Another count in the same period, which must be one that [`Rate::new`] admits, or 0 for a rate that is
+    /// only compared.
+    pub(crate) const fn with_count(self, count: u64) -> Self {
+        Self { count, ..self }
+    }
+
     /// The same rate in ticks: the emission interval of one unit, and how many ticks make a
     /// nanosecond. Both are integers because a tick is `1/per_nano` of a nanosecond.
     pub(crate) fn ticks(self) -> Ticks {

@@ -24,7 +24,7 @@ impl Limit {
             return Some(self.clone());
         }
         let part = |count: u64| count / u64::from(nodes.get());
-        let mut share = self.spec().clone();
+        let mut share = self.spec();
         match &mut share.algorithm {
             Algorithm::TokenBucket(spec) => {
                 if spec.in_batches {

@@ -75,7 +75,7 @@ impl State {
     /// The same under `limit` only.
     #[must_use]
     pub fn time_to_own_rest(&self, limit: &Limit, now: Now) -> Duration {
-        let used = self.reset_after(limit.engine(), &At::plain(now));
+        let used = self.reset_after(&limit.engine(), &At::plain(now));
         match (&self.ban, limit.ban()) {
             (Some(record), Some(ban)) => used.max(ban.time_to_rest(record, now.monotonic)),
             (Some(record), None) => used.max(record.until.since(now.monotonic)),
@@ -94,7 +94,7 @@ impl State {
             record.refusals.clear();
             record.level = 0;
         }
-        let (old, new) = (from.engine(), to.limit.engine());
+        let (old, new) = (&*from.engine(), &*to.limit.engine());
         // The numbers are the same, however they were written: nothing changes, and nothing is rounded.
         if old == new {
             return;
@@ -156,7 +156,7 @@ impl State {
     fn forget_versions_at_rest(&mut self, limit: &Limit, at: &At) {
         if let Some(versions) = &self.versions
             && versions.time_to_rest(at.now).is_zero()
-            && self.reset_after(limit.engine(), at).is_zero()
+            && self.reset_after(&limit.engine(), at).is_zero()
         {
             self.versions = None;
         }
@@ -168,7 +168,7 @@ impl State {
         if let (Some(versions), Some(holds)) = (&mut self.versions, &self.holds) {
             holds.count_turns(at, |at, units| versions.count(limit, at, units));
         }
-        self.settle_use(limit.engine(), at);
+        self.settle_use(&limit.engine(), at);
     }
 
     /// While the key is banned, moves the turns of waiting holds behind the ban. The use was brought to
@@ -251,7 +251,7 @@ impl State {
         if let Some(limit) = limit {
             limit.engine().shift(&mut self.usage, nanos);
             if let Some(holds) = &mut self.holds {
-                holds.shift(limit.engine(), nanos);
+                holds.shift(&limit.engine(), nanos);
             }
         }
         if let Some(versions) = &mut self.versions {

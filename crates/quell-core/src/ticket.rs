@@ -119,7 +119,7 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
 /// A copy of the state, if a mark is not enough to restore it.
 fn remembered(entry: &Entry<'_, '_>) -> Option<State> {
     let engine = entry.charge.active.limit.engine();
-    let warms_up = matches!(engine, Engine::Token(engine) if engine.warm_up().is_some());
+    let warms_up = matches!(&*engine, Engine::Token(engine) if engine.warm_up().is_some());
     let holds = entry.state.holds.as_deref();
     let nobody_waits = holds.is_none_or(|holds| holds.queue_len() == 0);
     let of_holds = holds.map_or(0, |holds| size_of_val::<[Hold]>(&holds.all));

@@ -93,7 +93,7 @@ pub(crate) enum LimitNumbers {
 pub(crate) fn code(charge: &Charge<'_>) -> (Vec<u8>, LimitNumbers) {
     let limit = &charge.active.limit;
     let mut writer = Writer::new(charge);
-    let numbers = match limit.algorithm() {
+    let numbers = match &limit.algorithm() {
         Algorithm::TokenBucket(spec) if spec.in_batches => writer.batches(spec, charge),
         Algorithm::TokenBucket(spec) => writer.token(spec, charge),
         Algorithm::LeakyBucket(spec) => {

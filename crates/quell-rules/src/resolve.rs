@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use quell_core::hold::DEFAULT_MAX_HOLD;
-use quell_core::limit::Limit;
+use quell_core::limit::{Limit, LimitShape};
 use quell_core::policy::Policy;
 use quell_core::rule::{
     DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Rule,
@@ -484,8 +484,8 @@ fn effect(
 fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Override, Span)> {
     let mut overrides: Vec<(Override, Span)> = Vec::with_capacity(raw.overrides.len());
     let mut seen: HashMap<&[Matcher], usize> = HashMap::new();
-    // Limits with the same numbers share them: a hundred thousand overrides may follow five plans.
-    let mut limits: HashSet<Limit> = HashSet::new();
+    // A hundred thousand overrides differ in nothing but their numbers.
+    let mut shapes: HashSet<LimitShape> = HashSet::new();
     for (index, over) in raw.overrides.iter().enumerate() {
         let Some(when) = &over.when else {
             continue;
@@ -507,9 +507,9 @@ fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Overri
         }
         if let Some(mut effect) = override_effect(raw, over, sink) {
             if let Effect::Limit(limit) = &mut effect {
-                match limits.get(limit) {
-                    Some(same) => *limit = same.clone(),
-                    None => _ = limits.insert(limit.clone()),
+                match shapes.get(limit.shape()) {
+                    Some(shape) => limit.adopt_shape(shape),
+                    None => _ = shapes.insert(limit.shape().clone()),
                 }
             }
             let when = when.value.clone().into();

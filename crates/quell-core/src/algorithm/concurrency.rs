@@ -145,6 +145,18 @@ pub(crate) struct PermitEngine {
 }
 
 impl PermitEngine {
+    /// `limit` includes the queue.
+    pub(super) const fn with_limit(&self, limit: u64) -> Self {
+        let queue = self.limit - self.max;
+        Self {
+            max: limit.saturating_sub(queue),
+            adaptive: None,
+            limit,
+            lease: self.lease,
+            unit: self.unit,
+        }
+    }
+
     pub(super) const fn lease(&self) -> Duration {
         self.lease
     }

@@ -167,6 +167,10 @@ pub(crate) struct FixedEngine {
 }
 
 impl FixedEngine {
+    pub(super) const fn with_limit(&self, limit: u64) -> Self {
+        Self { limit, ..*self }
+    }
+
     fn parts(usage: &Usage, at: &At) -> (Monotonic, u64) {
         match usage {
             Usage::FixedWindow { start, used } => (*start, *used),
@@ -249,6 +253,13 @@ pub(crate) struct CalendarEngine {
 }
 
 impl CalendarEngine {
+    pub(super) fn with_limit(&self, limit: u64) -> Self {
+        Self {
+            limit,
+            calendar: self.calendar.clone(),
+        }
+    }
+
     /// Whether a charge at `wall` may have been made in the window that ends at `end`.
     pub(super) fn may_contain(&self, wall: Wall, end: Wall) -> bool {
         wall < end && end <= wall.saturating_add(self.calendar.unit.longest())

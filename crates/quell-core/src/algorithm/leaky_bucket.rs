@@ -91,12 +91,15 @@ pub(crate) struct LeakyEngine {
 }
 
 impl LeakyEngine {
-    pub(crate) const fn gcra(&self) -> &Gcra {
-        &self.gcra
+    pub(crate) const fn with_gcra(&self, gcra: Gcra) -> Self {
+        Self {
+            gcra,
+            delay_after: self.delay_after,
+        }
     }
 
-    pub(crate) const fn delay_after(&self) -> u64 {
-        self.delay_after
+    pub(crate) const fn gcra(&self) -> &Gcra {
+        &self.gcra
     }
 
     pub(crate) fn used(&self, usage: &Usage, at: &At) -> u64 {

@@ -98,6 +98,10 @@ pub(crate) struct LogEngine {
 }
 
 impl LogEngine {
+    pub(super) const fn with_limit(&self, limit: u64) -> Self {
+        Self { limit, ..*self }
+    }
+
     fn entries(usage: &Usage) -> Option<&Entries<Monotonic>> {
         match usage {
             Usage::SlidingLog { entries } => Some(entries),

@@ -102,6 +102,10 @@ pub(crate) struct SegmentEngine {
 type Segments = Entries<u64>;
 
 impl SegmentEngine {
+    pub(super) const fn with_limit(&self, limit: u64) -> Self {
+        Self { limit, ..*self }
+    }
+
     /// The segment that contains `instant`.
     pub(super) fn segment(&self, instant: Monotonic) -> u64 {
         let parts = u128::from(instant.as_nanos()) * u128::from(self.segments);

@@ -189,6 +189,16 @@ pub(crate) struct TokenEngine {
 }
 
 impl TokenEngine {
+    /// One that is full at the start, without debts and warm-up.
+    pub(crate) const fn plain(gcra: Gcra) -> Self {
+        Self {
+            gcra,
+            missing: 0,
+            debt: false,
+            warm_up: None,
+        }
+    }
+
     #[inline]
     pub(crate) const fn gcra(&self) -> &Gcra {
         &self.gcra

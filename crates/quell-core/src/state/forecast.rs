@@ -1,5 +1,6 @@
 //! Forecast: when a cost will fit, found by advancing a copy of the state in time.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::slice;
 use core::time::Duration;
@@ -15,7 +16,7 @@ use crate::usage::Usage;
 /// A copy of a state that is advanced in time, and the cost that is to fit.
 #[derive(Debug)]
 pub(crate) struct Forecast<'a> {
-    engine: &'a Engine,
+    engine: Cow<'a, Engine>,
     usage: Usage,
     holds: Holds,
     timeline: Timeline,
@@ -32,7 +33,13 @@ enum Fit {
 
 impl<'a> Forecast<'a> {
     /// Starts from a state that was settled at `at`.
-    pub(crate) fn new(engine: &'a Engine, usage: Usage, holds: Holds, at: At, cost: u64) -> Self {
+    pub(crate) fn new(
+        engine: Cow<'a, Engine>,
+        usage: Usage,
+        holds: Holds,
+        at: At,
+        cost: u64,
+    ) -> Self {
         Self {
             engine,
             timeline: Timeline::new(&holds, None),
@@ -47,7 +54,7 @@ impl<'a> Forecast<'a> {
         let at = self.at.moved_to(instant);
         let usage = &mut self.usage;
         self.timeline
-            .run(usage, &mut self.holds.all, self.engine, &at);
+            .run(usage, &mut self.holds.all, &self.engine, &at);
         self.engine.settle(usage, &at);
         self.engine.reconcile(usage, self.timeline.taken());
         let next = self.timeline.next_due();
@@ -84,7 +91,7 @@ impl<'a> Forecast<'a> {
     ) -> Vec<(usize, Monotonic)> {
         let mut one = Self {
             timeline: Timeline::of_taken(&holds),
-            ..Self::new(engine, usage, holds, at, 0)
+            ..Self::new(Cow::Borrowed(engine), usage, holds, at, 0)
         };
         let (mut turns, mut turn) = (Vec::new(), from);
         for index in 0..one.holds.all.len() {

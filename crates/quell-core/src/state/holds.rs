@@ -199,7 +199,7 @@ impl Holds {
             }
         }
         let mut one = [Forecast::new(
-            engine,
+            Cow::Borrowed(engine),
             usage.clone(),
             self.clone(),
             *at,

@@ -143,7 +143,7 @@ impl Versions {
         if self.known.is_empty() {
             return usage;
         }
-        let engine = to.engine();
+        let engine = &*to.engine();
         let others = self.known.iter();
         let others = others.map(|version| (&version.limit, &version.usage));
         let all = core::iter::once(kept).chain(others);

@@ -161,7 +161,7 @@ fn part(rule: &Rule, domain: &str, status: &FleetStatus, now: Monotonic) -> Opti
 
 /// So many thousandths of a limit; none if it is none that a fleet shares.
 fn cut(limit: &Limit, part: NonZeroU64) -> Option<Limit> {
-    let mut own = limit.spec().clone();
+    let mut own = limit.spec();
     let Algorithm::TokenBucket(bucket) = &mut own.algorithm else {
         return None;
     };

@@ -152,8 +152,8 @@ impl TryFrom<LimitRecord> for ActiveLimit {
 }
 
 impl AlgorithmRecord {
-    fn of(algorithm: &Algorithm) -> Option<Self> {
-        Some(match algorithm.clone() {
+    fn of(algorithm: Algorithm) -> Option<Self> {
+        Some(match algorithm {
             Algorithm::TokenBucket(bucket) => match (bucket.warm_up, bucket.cold_factor) {
                 (Some(warm_up), Some(cold_factor)) => Self::WarmingUp {
                     count: bucket.count,

@@ -54,7 +54,7 @@ fn without_bans_and_delays(rule: &mut Rule) {
         if let Effect::Limit(limit) = effect {
             let mut spec = LimitSpec {
                 ban: None,
-                ..limit.spec().clone()
+                ..limit.spec()
             };
             if let Algorithm::LeakyBucket(bucket) = &mut spec.algorithm {
                 bucket.delay_after = bucket.burst;

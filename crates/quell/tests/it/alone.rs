@@ -49,7 +49,7 @@ fn one_limit_in_every_algorithm() {
         let decision: Decision = limiter.try_acquire("a");
         assert_eq!(decision.outcome, Outcome::Allow, "{spec}");
         assert_eq!(decision.retry_after(), None, "{spec}");
-        let algorithm: &Algorithm = limiter.limit().algorithm();
+        let algorithm: Algorithm = limiter.limit().algorithm();
         assert!(spec.to_string().starts_with(algorithm.name()), "{spec}");
     }
     // Permits are given back by name, so they need a `Limiter`.
