@@ -7,6 +7,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 
 use crate::address::{self, is_local_nat64};
 use crate::cost::Cost;
@@ -108,6 +109,17 @@ impl Override {
             matcher.write(&mut when);
         }
         when
+    }
+
+    /// The value, if `when` asks for one value of one entry, as most do.
+    fn only_value(&self) -> Option<&SmolStr> {
+        match &*self.when {
+            [matcher] => match &*matcher.patterns {
+                [Pattern::Exact(text)] => Some(text),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Whether the values that `per` captures decide if this override applies.

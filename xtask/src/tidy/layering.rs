@@ -92,10 +92,13 @@ const LAYERS: [(&str, &[&str]); 16] = [
 /// The crates that are walls, with everything else they may depend on (except in tests). The core: only
 /// what is `no_std` and pure, so nothing that reads clocks, waits, logs or serializes; `ipnet` has address
 /// prefixes, `memchr` searches globs, `siphasher` hashes the
-/// values of overrides under a key, `smallvec` keeps the bytes of a key off the heap. The shares of a
-/// fleet: nothing at all. The protocol: no sockets and no runtime.
+/// places of limits, `smallvec` keeps the bytes of a key off the heap, and `smol_str` those of a pattern. The
+/// shares of a fleet: nothing at all. The protocol: no sockets and no runtime.
 const WALLS: [(&str, &[&str]); 3] = [
-    ("quell-core", &["ipnet", "memchr", "siphasher", "smallvec"]),
+    (
+        "quell-core",
+        &["ipnet", "memchr", "siphasher", "smallvec", "smol_str"],
+    ),
     ("quell-shares", &[]),
     (
         "quell-protocol",

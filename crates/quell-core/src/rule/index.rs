@@ -18,10 +18,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::net::IpAddr;
-use core::num::NonZeroU32;
 use core::slice;
 
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 
 use super::pattern::{DescriptorReader, Patterns, SHORT_LIST};
 use super::{EmptyValue, Matcher, Pattern, Rule};
@@ -51,36 +51,56 @@ pub(super) struct Index {
 /// that a lookup reads one cache line as a rule, however many rules there are.
 #[derive(Clone, Debug, Default)]
 struct Table {
-    slots: Vec<Option<Filed>>,
+    /// With [`WINDOW`] empty slots at the end.
+    slots: Vec<Slot>,
     /// How many places hashes are spread over; behind them lie those that had to give way.
     places: u64,
 }
 
+/// How many slots [`Table::first`] looks at in one go. Few rules give way by more than that.
+const WINDOW: usize = 8;
+
 /// A rule, and the upper half of a hash that it is filed under. Another hash that begins in the same way
 /// only costs a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Filed {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Slot {
     hash: u32,
-    /// One more than the rule's position in the file.
-    rule: NonZeroU32,
+    /// One more than the rule's position in the file; 0 in an empty slot.
+    rule: u32,
+}
+
+/// The bytes of a rule in an index, beside free slots.
+#[cfg(test)]
+pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
+
+impl Slot {
+    const fn is_empty(self) -> bool {
+        self.rule == 0
+    }
 }
 
 impl Table {
-    fn new(mut filed: Vec<Filed>) -> Self {
+    fn new(mut filed: Vec<Slot>) -> Self {
         filed.sort_unstable();
         // A quarter of the places stays free, so that rows of rules stay short.
         let places = filed.len() + filed.len() / 3 + 1;
         let mut table = Self {
-            slots: Vec::with_capacity(places),
+            slots: Vec::with_capacity(places + WINDOW),
             places: places as u64,
         };
+        if filed.is_empty() {
+            return table;
+        }
         for one in filed {
             let place = table.place(one.hash);
             if place > table.slots.len() {
-                table.slots.resize(place, None);
+                table.slots.resize(place, Slot::default());
             }
-            table.slots.push(Some(one));
+            table.slots.push(one);
         }
+        table
+            .slots
+            .resize(table.slots.len() + WINDOW, Slot::default());
         table.slots.shrink_to_fit();
         table
     }
@@ -96,13 +116,43 @@ impl Table {
     fn find(&self, hash: u64, found: &mut Candidates) {
         let hash = upper_half(hash);
         let row = self.slots.get(self.place(hash)..).unwrap_or_default();
-        for filed in row.iter().map_while(|slot| *slot) {
-            if filed.hash == hash {
-                found.push(filed.rule.get() - 1);
-            } else if filed.hash > hash {
+        for slot in row.iter().take_while(|slot| !slot.is_empty()) {
+            if slot.hash == hash {
+                found.push(slot.rule - 1);
+            } else if slot.hash > hash {
                 return;
             }
         }
+    }
+
+    /// The first rule in file order that is filed under a hash and applies.
+    ///
+    /// Where in its row a rule lies nobody can foresee, and a processor that waits for memory to tell goes on
+    /// with nothing else meanwhile. So all slots of a window are compared, without a branch between them.
+    #[inline]
+    fn first(&self, hash: u64, applies: impl Fn(usize) -> bool) -> Option<usize> {
+        let hash = upper_half(hash);
+        let mut row = self.slots.get(self.place(hash)..)?;
+        while let Some((window, rest)) = row.split_first_chunk::<WINDOW>() {
+            let mut same = 0_u32;
+            for (bit, slot) in window.iter().enumerate() {
+                same |= u32::from(slot.hash == hash) << bit;
+            }
+            while same != 0 {
+                let slot = window.get(same.trailing_zeros() as usize)?;
+                let rule = (slot.rule as usize).checked_sub(1)?;
+                if applies(rule) {
+                    return Some(rule);
+                }
+                same &= same - 1;
+            }
+            let last = window.last()?;
+            if last.is_empty() || last.hash > hash {
+                return None;
+            }
+            row = rest;
+        }
+        None
     }
 }
 
@@ -211,10 +261,9 @@ impl Index {
                 index.others.push(place);
                 continue;
             };
-            let rule = NonZeroU32::MIN.saturating_add(place);
-            all_filed.extend(hashes.into_iter().map(|hash| Filed {
+            all_filed.extend(hashes.into_iter().map(|hash| Slot {
                 hash: upper_half(hash),
-                rule,
+                rule: place + 1,
             }));
             let entry = || Arc::clone(&matcher.entry);
             for literal in matcher.patterns.iter().filter_map(Pattern::literal) {
@@ -302,6 +351,18 @@ impl Index {
         }
     }
 
+    /// The entry under whose values all rules are filed, if there is nothing else.
+    #[inline]
+    fn only_values(&self) -> Option<&Entry> {
+        match &*self.entries {
+            [entry] if entry.lengths.is_empty() => {
+                let is_alone = self.networks.is_empty() && self.others.is_empty();
+                is_alone.then_some(entry)
+            }
+            _ => None,
+        }
+    }
+
     fn entry(&self, name: &str) -> Option<&Entry> {
         let place = self
             .entries
@@ -322,27 +383,48 @@ impl OverrideIndex {
     }
 
     /// The index of the first override of `rule` whose `when` holds; the rule has those of [`Self::new`].
+    /// `value` may know the one value of an entry that an override asks for ([`Override::only_value`]).
     /// Cost: as [`Index::candidates`].
     #[inline]
-    pub(super) fn find(&self, rule: &Rule, reader: &DescriptorReader<'_>) -> Option<usize> {
+    pub(super) fn find<'r>(
+        &self,
+        rule: &'r Rule,
+        reader: &DescriptorReader<'_>,
+        value: impl Fn(usize) -> Option<&'r SmolStr>,
+    ) -> Option<usize> {
         // Rules without overrides pay for nothing else.
         match rule.overrides.is_empty() {
             true => None,
-            false => self.search(rule, reader),
+            false => self.search(rule, reader, value),
         }
     }
 
     #[inline(never)]
-    fn search(&self, rule: &Rule, reader: &DescriptorReader<'_>) -> Option<usize> {
+    fn search<'r>(
+        &self,
+        rule: &'r Rule,
+        reader: &DescriptorReader<'_>,
+        value_of: impl Fn(usize) -> Option<&'r SmolStr>,
+    ) -> Option<usize> {
         let Some(index) = &self.0 else {
             return first_match(rule, reader);
         };
+        let applies = |place: usize| {
+            let entry = rule.overrides.get(place);
+            entry.is_some_and(|entry| rule.check_all(&entry.when, reader).is_ok())
+        };
+        if let Some(entry) = index.only_values() {
+            let value = reader.get(&entry.name, rule.empty)?;
+            let applies = |place: usize| match value_of(place) {
+                // Of the entry under which it is filed.
+                Some(text) => text.as_bytes() == value,
+                None => applies(place),
+            };
+            return index.filed.first(fold(entry.whole, value), applies);
+        }
         let candidates = index.candidates(reader);
         let mut candidates = candidates.iter().map(|place| *place as usize);
-        candidates.find(|place| {
-            let entry = rule.overrides.get(*place);
-            entry.is_some_and(|entry| rule.check_all(&entry.when, reader).is_ok())
-        })
+        candidates.find(|place| applies(*place))
     }
 }
 

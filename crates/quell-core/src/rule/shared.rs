@@ -96,7 +96,7 @@ impl Rule {
                 descriptor.push(per.entry.to_string(), value);
             }
             let reader = DescriptorReader::new(&descriptor);
-            let place = index.find(self, &reader);
+            let place = index.find(self, &reader, |_| None);
             let entry = place.and_then(|place| self.overrides.get(place));
             let Effect::Limit(limit) = entry.map_or(&self.effect, |entry| &entry.effect) else {
                 return None;

@@ -1,14 +1,19 @@
 //! The index finds what a scan of all rules finds, in the same order, and nothing else.
 
+use std::time::Duration;
+
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, proptest};
 use proptest::sample::select;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::rule::{DescriptorReader, Effect, Matcher, Override, Patterns, Rule};
+use quell_core::limit::Limit;
+use quell_core::rule::{DescriptorReader, Effect, EmptyValue, Matcher, Override, Patterns, Rule};
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
-use crate::shop::{Shop, With, minutely, query, rule};
+use crate::shop::{Shop, With, matcher, minutely, query, rule};
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 const ENTRIES: [&str; 3] = ["method", "path", "p"];
 const PATTERNS: [&str; 19] = [
@@ -137,6 +142,66 @@ proptest! {
     }
 }
 
+/// Values of one entry, alone or in lists, short and longer than fits into a pattern.
+const TENANTS: [&str; 8] = [
+    "a",
+    "b",
+    "",
+    "0123456789abcdef0123456",
+    "0123456789abcdef01234567",
+    "0123456789abcdef012345678901234567890123",
+    "c",
+    "d",
+];
+
+proptest! {
+    #![proptest_config(crate::config(2_000))]
+
+    /// The index of nothing but values is another one.
+    #[test]
+    fn of_values_of_one_entry_the_first_wins(
+        asked in vec((select(&TENANTS[..]), vec(select(&TENANTS[..]), 0..3), select(&["", "*x", "*"][..])), 9..40),
+        empty in select(&[EmptyValue::Missing, EmptyValue::Keep][..]),
+        said in vec((select(&TENANTS[..]), select(&["x", "yx", "y"][..])), 1..6),
+    ) {
+        let mut rule = rule("one", 1).per("tenant");
+        rule.empty = empty;
+        for (place, (tenant, more, path)) in asked.iter().enumerate() {
+            let mut all = vec![*tenant];
+            all.extend(more);
+            let mut when = vec![matcher("tenant", &all)];
+            // A pattern without a beginning cannot be looked up: this one is checked.
+            when.extend((!path.is_empty()).then(|| matcher("path", &[path])));
+            rule.overrides.push(Override {
+                when: when.into(),
+                effect: match place % 5 {
+                    4 => Effect::Unlimited,
+                    3 => Effect::Limit(Limit::concurrency(place as u64 + 2).build().unwrap()),
+                    2 => Effect::Limit(Limit::fixed_window(place as u64 + 2, HOUR).build().unwrap()),
+                    _ => Effect::Limit(minutely(place as u64 + 2)),
+                },
+            });
+        }
+        let shop = Shop::new(vec![rule.clone()]);
+        for (tenant, path) in said {
+            let mut descriptor = Descriptor::new();
+            descriptor.push("path", path);
+            descriptor.push("tenant", tenant);
+            let first = rule.override_for(&DescriptorReader::new(&descriptor));
+            let query = Query::with_descriptors("shop", vec![descriptor]);
+            let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);
+            let found = set.charges().first().map(|charge| charge.active.limit.clone());
+            let expected = match first.map(|place| &rule.overrides[place].effect) {
+                Some(Effect::Limit(limit)) => Some(limit.clone()),
+                Some(Effect::Unlimited) => None,
+                None if tenant.is_empty() && empty == EmptyValue::Missing => None,
+                None => Some(minutely(1)),
+            };
+            assert_eq!(found, expected, "{tenant} {path}");
+        }
+    }
+}
+
 /// Looks at each pattern by itself.
 fn matches_all(when: &[Matcher], descriptor: &Descriptor<'_>) -> bool {
     when.iter().all(|matcher| {
@@ -191,5 +256,29 @@ fn ten_thousand_rules_are_told_apart() {
             shop.acquire(&query(&[("method", "PUT"), ("path", &path)]))
                 .is_unmatched()
         );
+    }
+}
+
+/// More than a look-up compares in one go.
+#[test]
+fn many_overrides_of_one_value_are_tried_in_order() {
+    let mut rule = rule("one", 1).per("tenant");
+    for place in 0..50_u64 {
+        rule.overrides.push(Override {
+            when: vec![
+                matcher("tenant", &["a"]),
+                matcher("path", &[&format!("*-{place}")]),
+            ]
+            .into(),
+            effect: Effect::Limit(minutely(place + 2)),
+        });
+    }
+    let shop = Shop::new(vec![rule]);
+    for path in 0..60_u64 {
+        let name = format!("/-{path}");
+        let query = query(&[("tenant", "a"), ("path", &name)]);
+        let set = shop.rules.resolve(&query, Now::from_nanos(0), &FourDays);
+        let expected = if path < 50 { path + 2 } else { 1 };
+        assert_eq!(set.charges()[0].active.limit.max(), expected);
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn read_keys(cursor: &Cursor<'_>, per: &[Per], sink: &mut Sink) -> Op
                 );
                 return None;
             };
-            if !seen.insert(Arc::clone(&value)) {
+            if !seen.insert(value.clone()) {
                 item.problem("the value is in the list already: write it once", sink);
             }
             values.push(Pattern::Exact(value));
