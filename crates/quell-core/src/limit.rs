@@ -303,7 +303,7 @@ impl Limit {
     #[inline]
     pub(crate) const fn bucket(&self) -> Option<&NarrowGcra> {
         match &self.numbers {
-            Numbers::Bucket(numbers) if numbers.is_narrow() => Some(numbers),
+            Numbers::Bucket(numbers) => Some(numbers),
             _ => None,
         }
     }
@@ -561,7 +561,6 @@ mod tests {
 
     /// Two limits each that differ in nothing but their numbers, which are small, large and odd.
     fn kin() -> Vec<[LimitSpec; 2]> {
-        let year = 365 * 86_400 * SECOND;
         let ban = |limit: Limit| LimitSpec::from(limit.with_ban(banned()));
         let month = |limit| Limit::calendar_window(limit, CalendarUnit::Month, "Europe/Berlin");
         let leaky = |count, burst| {
@@ -574,9 +573,6 @@ mod tests {
         };
         vec![
             [1, 1_000_000_007].map(|count| Limit::per_second(count).into()),
-            // One that fits into a word, and one that does not.
-            [(1, 1), (999_983, u64::MAX)]
-                .map(|(count, burst)| TokenBucket::new(count, year).burst(burst).into()),
             [(10, 3), (7, 7)].map(|(count, burst)| leaky(count, burst).into()),
             [1, u64::MAX].map(|limit| Limit::fixed_window(limit, SECOND).into()),
             [1, 1 << 60].map(|limit| month(limit).into()),
@@ -595,7 +591,12 @@ mod tests {
 
     /// Limits whose numbers cannot be told from the rest of them.
     fn singular() -> Vec<[LimitSpec; 2]> {
+        let year = 365 * 86_400 * SECOND;
+        let wide = |burst: u64| TokenBucket::new(999_983, year).burst(burst).into();
         vec![
+            // The first two do not fit into a word, and of the second two one.
+            [u64::MAX - 1, u64::MAX].map(wide),
+            [1, u64::MAX].map(wide),
             [3, 4].map(|initial| Limit::per_second(9).initial(initial).into()),
             [8, 9].map(|count| Limit::per_second(count).initial(8).into()),
             [8, 9].map(|count| Limit::per_second(count).debt(true).into()),

@@ -15,7 +15,8 @@ use crate::time::saturating_nanos;
 /// The numbers in which limits of one shape differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Numbers {
-    /// Of a bucket with continuous refill, no initial deficit and no debts.
+    /// Of a bucket with continuous refill, no initial deficit and no debts, which takes less than 2^63 ticks to
+    /// fill.
     Bucket(NarrowGcra),
     /// Of any other limit: the largest cost admitted from rest.
     Max(u64),
@@ -80,8 +81,9 @@ impl Numbers {
     }
 }
 
-/// A rate in ticks and a burst. If filling the bucket takes less than 2^63 ticks, its use can be kept in one
-/// word: as how far the TAT is ahead of instants that are counted from the caller's own origin.
+/// A rate in ticks and a burst. Filling the bucket takes less than 2^63 ticks, so its use can be kept in one
+/// word, as how far the TAT is ahead of instants that are counted from the caller's own origin, and twice that
+/// does not overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NarrowGcra {
     interval: NonZeroU64,
@@ -90,19 +92,14 @@ pub(crate) struct NarrowGcra {
 }
 
 impl NarrowGcra {
+    /// `None` if filling the bucket takes 2^63 ticks.
     fn new(gcra: &Gcra) -> Option<Self> {
-        Some(Self {
+        let is_narrow = gcra.full < 1 << 63;
+        is_narrow.then_some(Self {
             interval: NonZeroU64::new(gcra.interval)?,
             per_nano: NonZeroU64::new(gcra.per_nano)?,
             burst: gcra.burst,
         })
-    }
-
-    /// Whether filling the bucket takes less than 2^63 ticks, so that twice that does not overflow.
-    #[inline]
-    pub(crate) const fn is_narrow(&self) -> bool {
-        let full = self.burst.checked_mul(self.interval.get());
-        matches!(full, Some(full) if full < 1 << 63)
     }
 
     /// The same numbers for instants of any size.
@@ -125,10 +122,10 @@ impl NarrowGcra {
         self.burst
     }
 
-    /// The size of the bucket, in ticks, if it is narrow.
+    /// The size of the bucket, in ticks.
     #[inline]
     pub(crate) const fn full(&self) -> u64 {
-        self.burst.wrapping_mul(self.interval.get())
+        self.burst * self.interval.get()
     }
 
     /// `nanos` in ticks; `None` if they do not fit into 64 bits.
