@@ -5,13 +5,15 @@
 //! A reader of the list checks each state, so bans that were lifted meanwhile are left out.
 //!
 //! Callers choose the values of keys, so long ones are cut. The state's name cannot be computed from a
-//! cut key and is stored beside it, in a second list. The first list has whole keys only.
+//! cut key and is stored beside it.
+//!
+//! A domain has at most half of the names that others leave, as in memory, so who may ask in one takes no names of
+//! another. Beside the list lies how many each domain has; a script keeps both in step.
 //!
 //! Why it stands, in an operator's words or by which refusal, lies beside the ban's state, with the instant at which
 //! that ban ends. A ban that ends
 //! at another instant is another ban, so whoever bans, lifts or forgives leaves the reason alone: it expires.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use crate::answer::{RawDecision, Reply};
 use crate::encode::micros_up;
 use crate::link::Failure;
 use crate::opcode::{Opcode, StoreClock};
-use crate::script::{BAN_REASONS, NAME_BAN, ScriptArgs};
+use crate::script::{BAN_REASONS, DROP_NAME, NAME_BAN, ScriptArgs};
 use crate::servers::Servers;
 
 /// Names that are read in one call: 0.1 ms of the server's time (docs/redis.md has how that was measured). With the
@@ -42,7 +44,7 @@ const STATES: usize = 8;
 /// goes on from there.
 const MAX_PASSED: usize = 20_000;
 
-/// What a member of a list is.
+/// What a member of the list is.
 enum Listing {
     /// No ban in force: it leaves the list.
     Gone,
@@ -62,21 +64,21 @@ impl<'a> Bans<'a> {
         Self { servers }
     }
 
-    /// The list for a key, and its member there.
-    fn listing(&self, key: Key<'_>) -> (Vec<u8>, Vec<u8>) {
-        match shortened(key.as_bytes(), &mark(key.as_bytes())) {
-            Cow::Borrowed(_) => (self.servers.names.bans(), member(key)),
-            Cow::Owned(short) => (
-                self.servers.names.cut_bans(),
-                cut(&self.servers.names.of(key), &short),
-            ),
-        }
+    /// The member of the list for a key: eight bytes for its domain, the name of its state after its length, and
+    /// the key with long values cut.
+    fn member(&self, key: Key<'_>) -> Vec<u8> {
+        let state = self.servers.names.of(key);
+        let short = shortened(key.as_bytes(), &mark(key.as_bytes()));
+        let domain = KeyName::parse(&short).map(|name| Sha256::digest(name.domain));
+        let domain = domain.and_then(|hash| hash.first_chunk().copied());
+        let length = u16::try_from(state.len()).unwrap_or(u16::MAX);
+        let domain: [u8; 8] = domain.unwrap_or_default();
+        [&domain, length.to_be_bytes().as_slice(), &state, &short].concat()
     }
 
-    /// Removes `key`, whose ban was lifted, from its list.
+    /// Removes `key`, whose ban was lifted, from the list.
     pub(crate) async fn forget(&self, key: Key<'_>) {
-        let (list, member) = self.listing(key);
-        if let Err(failure) = self.drop(&list, &member).await {
+        if let Err(failure) = self.drop_name(self.member(key)).await {
             tracing::debug!(%failure, "a lifted ban stays on the list until the list is read");
         }
     }
@@ -98,15 +100,14 @@ impl<'a> Bans<'a> {
 
     /// Lists `key` as banned until an instant of the store's clock.
     pub(crate) async fn add(&self, key: Key<'_>, until: u64, now: u64) {
-        let (list, member) = self.listing(key);
-        let list = [list];
         let arguments = [
-            member,
+            self.member(key),
             text(until),
             text(now),
             text(MAX_NAMED_BANS as u64),
             text(self.servers.clock.min_expiry()),
         ];
+        let list = self.servers.names.bans();
         let named = self.servers.run(&NAME_BAN, &list, &arguments);
         if let Err(failure) = named.await {
             tracing::debug!(%failure, "a ban is in force but not listed");
@@ -130,38 +131,19 @@ impl<'a> Bans<'a> {
         }
     }
 
-    /// The bans of a page.
+    /// The next wanted bans of a page. Names are read before states, which cost more: those of bans that are not
+    /// wanted are passed over, at most so many.
     pub(crate) async fn page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, Failure> {
         let mut found = BanList::new();
-        for source in [BanSource::Shared, BanSource::SharedCut] {
-            self.find(source, page, now, &mut found).await?;
-        }
-        Ok(found)
-    }
-
-    /// Adds the next wanted bans of one list. Names are read before states, which cost more: those of bans that
-    /// are not wanted are passed over, at most so many.
-    async fn find(
-        &self,
-        source: BanSource,
-        page: &BanPage<'_>,
-        now: Now,
-        found: &mut BanList,
-    ) -> Result<(), Failure> {
-        let list = match source {
-            BanSource::Shared => self.servers.names.bans(),
-            BanSource::SharedCut => self.servers.names.cut_bans(),
-            BanSource::Memory => return Ok(()),
-        };
+        let source = BanSource::Shared;
+        let [list, _] = self.servers.names.bans();
         let mut place = page.from.place(source);
         let (mut left_to_find, mut passed) = (page.most, 0);
         while place != BanPlace::End && left_to_find > 0 && passed < MAX_PASSED {
             let names = self.names_from(&list, place).await?;
             passed += names.len();
             let is_last = names.len() < NAMES;
-            let bans = self
-                .read_names(&list, &names, (page, left_to_find), now)
-                .await?;
+            let bans = self.read_names(&names, (page, left_to_find), now).await?;
             let (mut gone, mut reached) = (Vec::new(), 0);
             for ((member, until), ban) in names.iter().zip(bans) {
                 if left_to_find == 0 {
@@ -180,14 +162,14 @@ impl<'a> Bans<'a> {
                 }
             }
             for member in gone {
-                self.drop(&list, member).await?;
+                self.drop_name(member.clone()).await?;
             }
             if is_last && reached == names.len() {
                 place = BanPlace::End;
             }
         }
         found.read_to(source, place);
-        Ok(())
+        Ok(found)
     }
 
     /// The next members of a list and when their bans end, by the list.
@@ -223,7 +205,6 @@ impl<'a> Bans<'a> {
     /// What these members are, up to the one with which as many bans are found as are left to find.
     async fn read_names(
         &self,
-        list: &[u8],
         names: &[(Vec<u8>, u64)],
         (page, most): (&BanPage<'_>, usize),
         now: Now,
@@ -231,7 +212,7 @@ impl<'a> Bans<'a> {
         let mut all = Vec::with_capacity(names.len());
         let (mut wanted, mut states) = (Vec::new(), Vec::new());
         for (member, _) in names {
-            all.push(match self.read(list, member) {
+            all.push(match read(member) {
                 None => Listing::Gone,
                 Some((state, key)) if (page.wants)(&key.domain) => {
                     wanted.push((all.len(), key));
@@ -264,19 +245,14 @@ impl<'a> Bans<'a> {
 
     /// How many listed bans are not over.
     pub(crate) async fn count(&self, now: Now) -> Result<usize, Failure> {
-        let [whole, cut] = [self.servers.names.bans(), self.servers.names.cut_bans()];
-        let counts = try_join(self.count_listed(&whole, now), self.count_listed(&cut, now));
-        counts.await.map(|(whole, cut)| whole + cut)
-    }
-
-    async fn count_listed(&self, list: &[u8], now: Now) -> Result<usize, Failure> {
+        let [list, _] = self.servers.names.bans();
         let now = match self.servers.clock {
             StoreClock::Caller => now.monotonic.as_nanos() / 1_000,
-            StoreClock::Own => self.clock(list).await?,
+            StoreClock::Own => self.clock(&list).await?,
         };
         let mut count = cmd("ZCOUNT");
-        count.arg(list).arg(format!("({now}")).arg("+inf");
-        Ok(self.read_list(list, &count).await?.unwrap_or_default())
+        count.arg(&list).arg(format!("({now}")).arg("+inf");
+        Ok(self.read_list(&list, &count).await?.unwrap_or_default())
     }
 
     /// Reads a list; `None` if its key has a foreign value, which the next ban replaces.
@@ -298,19 +274,6 @@ impl<'a> Bans<'a> {
         let time = time.read::<(u64, u64)>();
         let (seconds, micros) = time.ok_or_else(|| Failure::Refused("no time".to_owned()))?;
         Ok(seconds.saturating_mul(1_000_000) + micros)
-    }
-
-    /// The name of the state of a member, and its key as it is shown.
-    fn read(&self, list: &[u8], member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
-        if list == self.servers.names.cut_bans() {
-            let (length, rest) = member.split_first_chunk::<2>()?;
-            let length = usize::from(u16::from_be_bytes(*length));
-            let (state, short) = rest.split_at_checked(length)?;
-            return Some((state.to_vec(), KeyName::parse(short)?));
-        }
-        let (scope, key) = split(member)?;
-        let state = self.servers.names.of_parts(key, scope);
-        Some((state, KeyName::parse(&shortened(key, &mark(key)))?))
     }
 
     /// The ban in each of these states: how much longer it lasts, in microseconds, and an operator's reason.
@@ -384,10 +347,10 @@ impl<'a> Bans<'a> {
             .ok_or_else(|| Failure::Refused("no list of bans".to_owned()))
     }
 
-    async fn drop(&self, list: &[u8], member: &[u8]) -> Result<(), Failure> {
-        let mut remove = cmd("ZREM");
-        remove.arg(list).arg(member);
-        self.servers.call(list, &remove).await.map(|_| ())
+    async fn drop_name(&self, member: Vec<u8>) -> Result<(), Failure> {
+        let list = self.servers.names.bans();
+        self.servers.run(&DROP_NAME, &list, &[member]).await?;
+        Ok(())
     }
 }
 
@@ -397,21 +360,12 @@ fn reason_until(text: &[u8], until: u64) -> Option<Box<str>> {
     (end.parse() == Ok(until)).then(|| reason.into())
 }
 
-/// A key after the length of its scope.
-fn member(key: Key<'_>) -> Vec<u8> {
-    let scope = u32::try_from(key.scope().len()).unwrap_or(u32::MAX);
-    [&scope.to_be_bytes(), key.as_bytes()].concat()
-}
-
-fn split(member: &[u8]) -> Option<(usize, &[u8])> {
-    let (scope, key) = member.split_first_chunk::<4>()?;
-    Some((usize::try_from(u32::from_be_bytes(*scope)).ok()?, key))
-}
-
-/// The name of a state after its length, and then its key with long values cut.
-fn cut(state: &[u8], short: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(state.len()).unwrap_or(u16::MAX);
-    [&length.to_be_bytes(), state, short].concat()
+/// The name of the state of a member, and its key as it is shown.
+fn read(member: &[u8]) -> Option<(Vec<u8>, KeyName)> {
+    let (length, rest) = member.get(8..)?.split_first_chunk::<2>()?;
+    let length = usize::from(u16::from_be_bytes(*length));
+    let (state, short) = rest.split_at_checked(length)?;
+    Some((state.to_vec(), KeyName::parse(short)?))
 }
 
 /// A mark that distinguishes keys with a common beginning.

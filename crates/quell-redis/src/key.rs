@@ -108,14 +108,10 @@ impl Names {
         [&self.prefix, b"owing".as_slice()].concat()
     }
 
-    /// The name of the list of banned keys.
-    pub(crate) fn bans(&self) -> Vec<u8> {
-        [&self.prefix, b"bans".as_slice()].concat()
-    }
-
-    /// The name of the list of banned keys whose long values are cut.
-    pub(crate) fn cut_bans(&self) -> Vec<u8> {
-        [&self.prefix, b"cut_bans".as_slice()].concat()
+    /// The names of the list of banned keys, and of how many each domain has there, in one slot. No state has
+    /// them: between its braces, or behind them, it has at least twelve bytes.
+    pub(crate) fn bans(&self) -> [Vec<u8>; 2] {
+        [b"{bans}list".as_slice(), b"{bans}domains"].map(|name| [&self.prefix, name].concat())
     }
 }
 

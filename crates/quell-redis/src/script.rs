@@ -44,8 +44,11 @@ pub(crate) static RIGHTS: Script = Script::new(parts!("rights"));
 /// Writes the pointer of an id.
 pub(crate) static POINT: Script = Script::new(parts!("point"));
 
-/// Adds a key to the list of banned keys, and drops those whose ban is over.
-pub(crate) static NAME_BAN: Script = Script::new(parts!("name_ban"));
+/// Adds a key to the list of banned keys, and drops some of those whose ban is over.
+pub(crate) static NAME_BAN: Script = Script::new(parts!("names" "name_ban"));
+
+/// Takes a key off the list of banned keys.
+pub(crate) static DROP_NAME: Script = Script::new(parts!("names" "drop_name"));
 
 /// Reads why operators banned keys.
 pub(crate) static BAN_REASONS: Script = Script::new(parts!("ban_reasons"));
@@ -135,10 +138,12 @@ mod tests {
 
     /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
     /// some of which are younger.
-    const COMMANDS: [&str; 15] = [
+    const COMMANDS: [&str; 18] = [
         "DEL",
         "GET",
         "GETRANGE",
+        "HMGET",
+        "HSET",
         "PEXPIRE",
         "PSETEX",
         "PTTL",
@@ -147,6 +152,7 @@ mod tests {
         "TIME",
         "XADD",
         "ZADD",
+        "ZCOUNT",
         "ZRANGE",
         "ZREM",
         "ZREMRANGEBYRANK",
@@ -160,6 +166,7 @@ mod tests {
             &DECIDE,
             &DECIDE_BATCH,
             &NAME_BAN,
+            &DROP_NAME,
             &BAN_REASONS,
             &UNPAID_NODES,
             &POINT,

@@ -119,7 +119,7 @@ impl RedisStore {
             return Ok(());
         };
         let mut names = isolation.take_all();
-        names.extend([servers.names.bans(), servers.names.cut_bans()]);
+        names.extend(servers.names.bans());
         servers.delete(names).await
     }
 

@@ -1,16 +1,20 @@
--- Adds a banned key to the list of them. KEYS[1] is the list; ARGV: the key's bytes, until when, now
--- (microseconds), the most that are listed, and the shortest expiry in milliseconds.
-local added = redis.pcall('ZADD', KEYS[1], ARGV[2], ARGV[1])
-if type(added) == 'table' and added.err then
-  -- The key has a foreign value, or the store refuses writes; then the second attempt fails too.
-  redis.call('DEL', KEYS[1])
-  redis.call('ZADD', KEYS[1], ARGV[2], ARGV[1])
+-- Lists a banned key, unless its domain has half of the names that others leave. ARGV: the member, until
+-- when, now (microseconds), the most that are listed, and the shortest expiry in milliseconds.
+forget_odd()
+-- More than begin: those of a domain that had many are gone some time after the last of them.
+local ended = redis.call('ZRANGE', list, 0, 7, 'WITHSCORES')
+for i = 1, #ended, 2 do
+  if tonumber(ended[i + 1]) <= tonumber(ARGV[3]) then remove(ended[i]) end
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -1 - ARGV[4])
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+if redis.call('ZADD', list, ARGV[2], ARGV[1]) == 1 then
+  add(ARGV[1], 1)
+  local own = listed(string.sub(ARGV[1], 1, 8))
+  if own > (ARGV[4] - (listed('') - own)) / 2 then remove(ARGV[1]) end
+end
+local last = redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2]
 if last then
-  local left = math.ceil((last - ARGV[3]) / 1000) + 500
-  redis.call('PEXPIRE', KEYS[1], math.max(left, ARGV[5] + 0))
+  local left = math.max(math.ceil((last - ARGV[3]) / 1000) + 500, ARGV[5] + 0)
+  redis.call('PEXPIRE', list, left)
+  redis.call('PEXPIRE', numbers, left)
 end
 return 1

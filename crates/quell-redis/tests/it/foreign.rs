@@ -150,8 +150,8 @@ async fn bans_are_listed_beside_a_foreign_value() {
         assert!(subject.try_acquire(&query("a")).await.unwrap().banned);
         assert_eq!(subject.bans(10).await.unwrap().len(), 2);
     }
-    server.command(&["DEL", "quell:1:bans"]);
-    server.command(&["SET", "quell:1:bans", "x"]);
+    server.command(&["DEL", "quell:1:{bans}list"]);
+    server.command(&["SET", "quell:1:{bans}list", "x"]);
     assert_eq!(subject.bans(10).await.unwrap().len(), 0);
     subject.administer(&query("c"), ban).await.unwrap();
     assert_eq!(subject.bans(10).await.unwrap().len(), 1);

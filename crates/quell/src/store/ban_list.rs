@@ -1,7 +1,7 @@
 //! Ban list: a page of the bans in force, and where the next page begins.
 //!
-//! Bans lie in several lists: two of a shared store, one of this process. A page has the longest of them all, and
-//! a cursor has a place in each list. A place is an instant at which bans end, and how many of those that end
+//! Bans lie in two lists, of a shared store and of this process. A page has the longest of both, and a cursor has
+//! a place in each. A place is an instant at which bans end, and how many of those that end
 //! then were on a page before; so bans that begin or end meanwhile move no others out of sight.
 
 use std::cmp::Reverse;
@@ -15,20 +15,17 @@ use super::Banned;
 pub enum BanSource {
     /// Of a shared store.
     Shared,
-    /// Of a shared store, of keys whose long values are cut.
-    SharedCut,
     /// Of this process.
     Memory,
 }
 
 impl BanSource {
-    const ALL: [Self; 3] = [Self::Shared, Self::SharedCut, Self::Memory];
+    const ALL: [Self; 2] = [Self::Shared, Self::Memory];
 
     const fn index(self) -> usize {
         match self {
             Self::Shared => 0,
-            Self::SharedCut => 1,
-            Self::Memory => 2,
+            Self::Memory => 1,
         }
     }
 }
@@ -69,16 +66,15 @@ impl BanPlace {
 
 /// Where a list of bans goes on: a place in each list. Its text is for whoever asks for the next page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BanCursor([BanPlace; 3]);
+pub struct BanCursor([BanPlace; 2]);
 
 impl BanCursor {
     /// The place in a list.
     #[must_use]
     pub const fn place(&self, source: BanSource) -> BanPlace {
-        let [shared, cut, memory] = self.0;
+        let [shared, memory] = self.0;
         match source {
             BanSource::Shared => shared,
-            BanSource::SharedCut => cut,
             BanSource::Memory => memory,
         }
     }
@@ -116,7 +112,7 @@ impl FromStr for BanCursor {
             }
         };
         let places: Option<Vec<BanPlace>> = text.split('_').map(place).collect();
-        let places = places.and_then(|places| <[BanPlace; 3]>::try_from(places).ok());
+        let places = places.and_then(|places| <[BanPlace; 2]>::try_from(places).ok());
         places.map(Self).ok_or_else(|| {
             "this is no place in the list of bans: write what `next` of the page before says"
                 .to_owned()
@@ -149,7 +145,7 @@ impl fmt::Debug for BanPage<'_> {
 pub struct BanList {
     found: Vec<(BanSource, Banned, BanPlace)>,
     /// Where each list that was read goes on behind all that was found in it.
-    read: [Option<BanPlace>; 3],
+    read: [Option<BanPlace>; 2],
 }
 
 impl BanList {
@@ -194,7 +190,7 @@ impl BanList {
     pub fn into_page(mut self, page: &BanPage<'_>) -> (Vec<Banned>, Option<BanCursor>) {
         self.found.sort_by_key(|(_, ban, _)| Reverse(ban.left));
         let left_out = self.found.split_off(page.most.min(self.found.len()));
-        let mut next = BanCursor([BanPlace::End; 3]);
+        let mut next = BanCursor([BanPlace::End; 2]);
         for (source, place) in BanSource::ALL.into_iter().zip(&mut next.0) {
             let is_of = |found: &&(BanSource, Banned, BanPlace)| found.0 == source;
             let Some(read) = self.read.get(source.index()).copied().flatten() else {
@@ -254,7 +250,7 @@ mod tests {
         let names: Vec<_> = bans.iter().map(|ban| &*ban.key.domain).collect();
         assert_eq!(names, ["a", "c"]);
         let next = next.unwrap();
-        assert_eq!(next.to_string(), "9-1_end_70-1");
+        assert_eq!(next.to_string(), "9-1_70-1");
         assert_eq!(next.to_string().parse(), Ok(next));
         let (bans, next) = BanList::new().into_page(&page);
         assert!(bans.is_empty() && next.is_none());
