@@ -1,6 +1,5 @@
 //! `quell bans`: lists, sets and lifts the bans of a running server, and forgives keys.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quell_core::cost::Cost;
 use quell_core::key::printable;
+use quell_host::refused_key::entry_words;
 use quell_rules::{ExactDuration, parse_duration, wrong_address};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::entry::{self, EntryArg};
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
 use crate::table::Table;
-use crate::wait;
+use quell_host::wait;
 
 /// Where bans are listed, set and lifted.
 const PATH: &str = "/v1/bans";
@@ -344,32 +344,13 @@ fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
             wait::words(ban.left_ms),
             ban.domain.clone(),
             ban.rule.clone(),
-            words(&ban.entries),
+            entry_words(&ban.entries),
             { ban.reason.clone() }
                 .or_else(|| ban.cause.clone())
                 .unwrap_or_default(),
         ]);
     }
     table.lines(paint)
-}
-
-/// The entries of a key for people.
-pub(crate) fn words(entries: &BTreeMap<String, Option<String>>) -> String {
-    let entries = entries.iter().map(|(name, value)| match value {
-        Some(value) => format!("{name}={}", quoted(value)),
-        None => format!("{name}=(none)"),
-    });
-    entries.collect::<Vec<_>>().join(" ")
-}
-
-/// A value as one word: quoted where it would look like several entries, or like none.
-fn quoted(value: &str) -> Cow<'_, str> {
-    let looks_like_more = |c: char| c.is_whitespace() || matches!(c, '"' | '=' | '(');
-    if value.is_empty() || value.contains(looks_like_more) {
-        Cow::Owned(format!("{value:?}"))
-    } else {
-        Cow::Borrowed(value)
-    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::bans::words;
 use crate::client::{Client, HttpResponse, ServerUrl};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
-use crate::wait;
+use quell_host::refused_key::entry_words;
+use quell_host::wait;
 
 /// Where it is.
 const PATH: &str = "/v1/candidate";
@@ -272,7 +272,7 @@ impl Running {
         if !self.keys.is_empty() {
             let mut table = Table::new(["CALLS", "DOMAIN", "RULE", "KEY"]);
             for key in &self.keys {
-                let (calls, entries) = (key.refusals.to_string(), words(&key.entries));
+                let (calls, entries) = (key.refusals.to_string(), entry_words(&key.entries));
                 table.push([calls, key.domain.clone(), key.rule.clone(), entries]);
             }
             lines.extend(table.lines(paint));

@@ -11,7 +11,7 @@ use crate::entry::{self, EntryArg};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
-use crate::wait;
+use quell_host::wait;
 
 /// Ask a running server whether a call may go on, and charge it
 ///

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use quell::rule_store::RuleStore;
 use quell_coordinator::rules;
 use quell_coordinator::store::{EtcdOptions, EtcdTls};
-use quell_server::config::EtcdUrl;
+use quell_host::etcd_url::EtcdUrl;
 
 use crate::exit::Usage;
 

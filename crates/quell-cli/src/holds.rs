@@ -10,7 +10,7 @@ use crate::client::ServerUrl;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
-use crate::wait;
+use quell_host::wait;
 
 /// Show what is held on a key of a running server: permits, reservations, and callers that wait
 ///

@@ -31,7 +31,6 @@ mod serve;
 mod table;
 mod token;
 mod top;
-mod wait;
 
 use std::process::ExitCode;
 

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
-use quell_host::refused_key::between;
+use quell_host::refused_key::{between, entry_words};
 use serde::Deserialize;
 
-use crate::bans;
 use crate::client::ServerUrl;
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
-use crate::wait;
+use quell_host::wait;
 
 /// Show the keys that a running server refused most often in the last 5 to 10 minutes
 ///
@@ -110,7 +109,7 @@ fn table(keys: Vec<Key>, paint: Paint) -> Vec<String> {
     let mut table = Table::new(["REFUSALS", "DOMAIN", "RULE", "KEY"]);
     for key in keys {
         let refusals = between(key.at_least..=key.refusals);
-        let entries = key.entries.as_ref().map(bans::words).unwrap_or_default();
+        let entries = key.entries.as_ref().map(entry_words).unwrap_or_default();
         table.push([refusals, key.domain, key.rule, key.hash.unwrap_or(entries)]);
     }
     table.lines(paint)

@@ -13,7 +13,7 @@
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak,
 //!   [`budget`] how many bytes they may take.
-//! * [`admin`]: the API for operators; [`status`], [`metrics`] and [`trail`] are what it shows.
+//! * [`admin`]: the API for operators; [`status`], [`report`], [`metrics`] and [`trail`] are what it shows.
 //!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
@@ -33,6 +33,7 @@ pub mod limits;
 pub mod listen;
 pub mod metrics;
 pub mod name;
+pub mod report;
 pub mod rules;
 pub mod seen;
 pub mod session;

@@ -1,5 +1,6 @@
 //! Refused key: a key with how often it was refused, as `/v1/top` and consoles list it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -70,5 +71,25 @@ pub fn between(bounds: RangeInclusive<u64>) -> String {
     match bounds.into_inner() {
         (least, most) if least == most => most.to_string(),
         (least, most) => format!("{least} to {most}"),
+    }
+}
+
+/// The entries of a key for people.
+#[must_use]
+pub fn entry_words(entries: &BTreeMap<String, Option<String>>) -> String {
+    let entries = entries.iter().map(|(name, value)| match value {
+        Some(value) => format!("{name}={}", quoted(value)),
+        None => format!("{name}=(none)"),
+    });
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+/// A value as one word: quoted where it would look like several entries, or like none.
+fn quoted(value: &str) -> Cow<'_, str> {
+    let looks_like_more = |c: char| c.is_whitespace() || matches!(c, '"' | '=' | '(');
+    if value.is_empty() || value.contains(looks_like_more) {
+        Cow::Owned(format!("{value:?}"))
+    } else {
+        Cow::Borrowed(value)
     }
 }

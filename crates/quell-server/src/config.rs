@@ -23,32 +23,30 @@ use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 use serde::{Deserialize, Serialize};
 
 use crate::access::CredentialsSource;
-use crate::address::Address;
 
 mod authorize;
 mod console;
-mod etcd_url;
 mod fleet;
 mod listeners;
 mod otlp;
-mod source;
 mod table;
 #[cfg(test)]
 mod toml_mistakes;
 mod value;
 
+use quell_host::address::Address;
 pub use quell_host::config_error::ConfigError;
 use quell_host::config_error::field;
+pub use quell_host::etcd_url::{EtcdUrl, EtcdUrlError};
+pub use quell_host::fleet_member::FleetMember;
+pub use quell_host::rule_source::{RuleSource, split_sources};
 use quell_host::toml_file;
 use table::settings;
 use value::{at_least, host_names, no_shorter_than};
 
 pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
-pub use console::{check_user_header, proxy_network, user_header};
-pub use etcd_url::{EtcdUrl, EtcdUrlError};
-pub use fleet::{FleetMember, TokenSource};
+pub use fleet::TokenSource;
 pub use otlp::OtlpEndpoint;
-pub use source::{RuleSource, split_sources};
 pub use table::{FlagShape, Setting};
 pub use value::{FlagValue, SettingValue, UnixMode, whole};
 

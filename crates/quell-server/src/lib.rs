@@ -57,7 +57,6 @@ use quell_host::{access, address, budget, hang_up, listen, tls};
 
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
-pub use reload::Watch;
 pub use rules::OpenEtcd;
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock, serve_with_etcd};
 pub use tls::{Tls, TlsError};

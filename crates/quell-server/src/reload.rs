@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, RuleSet};
+use quell_host::file_watch::Watch;
 use quell_rules::RuleChanges;
 
 use crate::shared::Shared;
@@ -10,13 +11,10 @@ use crate::shared::Shared;
 mod follow;
 mod into_force;
 mod secrets;
-mod watch;
 
 pub(crate) use follow::follow;
 pub(crate) use into_force::bring_into_force;
 pub(crate) use secrets::{follow_secrets, secrets};
-pub use watch::Watch;
-pub(crate) use watch::run;
 
 /// Why the rules are read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +35,14 @@ impl Occasion {
             Self::FileChanged => "a file changed",
             Self::StoreChanged => "a new version in the store",
         }
+    }
+}
+
+/// Reloads the rules whenever a file changes.
+pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
+    loop {
+        watch.changed(|| shared.sources.paths()).await;
+        reload(&shared, Occasion::FileChanged).await;
     }
 }
 

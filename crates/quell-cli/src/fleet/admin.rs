@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use quell_coordinator::status::FleetStatus;
 use quell_fleet::agent::{CoordinatorUrl, NotNamed};
-use quell_server::config::FleetMember;
+use quell_host::fleet_member::FleetMember;
 use serde::Serialize;
 
 use crate::candidate::Runner;

@@ -26,7 +26,7 @@ use quell_coordinator::name::CoordinatorName;
 use quell_coordinator::session::SessionOptions;
 use quell_coordinator::trail::Trail;
 use quell_fleet::proto::fleet_server::FleetServer;
-use quell_server::config::split_sources;
+use quell_host::rule_source::split_sources;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -7,11 +7,11 @@ use quell_coordinator::status::PreviewStatus;
 use quell_core::key::printable;
 
 use super::admin::{Coordinator, node};
-use super::status::rate;
 use crate::entry;
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
 use crate::table::Table;
+use quell_coordinator::report::rate;
 
 /// Show every node's share before and after a change, without making it
 ///

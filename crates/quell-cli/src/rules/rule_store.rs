@@ -8,15 +8,15 @@ use quell::rule_store::{
     DirectoryRules, Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreError, Version,
 };
 use quell_core::rule::DomainRules;
+use quell_host::etcd_url::EtcdUrl;
 use quell_redis::{RedisRules, StoreUrl};
 use quell_rules::parse_str;
-use quell_server::config::EtcdUrl;
 use tokio::runtime::Runtime;
 
 use crate::etcd;
 use crate::exit::Usage;
 use crate::output::{self, Paint};
-use crate::wait;
+use quell_host::wait;
 
 /// Which store.
 #[derive(Debug, Args)]

@@ -2,50 +2,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use quell_fleet::agent::{CoordinatorUrl, Token};
-use quell_fleet::terms::member_number;
 
 use super::{Config, ConfigError, RuleSource, field};
-
-/// The number of a node, as it was written: digits, or a name that ends with them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FleetMember {
-    text: String,
-    number: u32,
-}
-
-impl FleetMember {
-    /// The number.
-    #[must_use]
-    pub const fn number(&self) -> u32 {
-        self.number
-    }
-}
-
-impl FromStr for FleetMember {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match member_number(text) {
-            Some(number) => Ok(Self {
-                text: text.to_owned(),
-                number,
-            }),
-            None => Err(format!(
-                "`{text}` has no number at its end: write one that no other node has, such as 3, or a name \
-                 such as quell-3"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for FleetMember {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
 
 /// Where the token of a node is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,20 +123,6 @@ fn check_alone(config: &Config) -> Result<(), ConfigError> {
 mod tests {
     use super::super::RawConfig;
     use super::*;
-
-    #[test]
-    fn a_member_is_a_number_or_a_name_with_one() {
-        for (text, number) in [("3", 3), ("quell-12", 12), ("a1b02", 2)] {
-            let member: FleetMember = text.parse().unwrap();
-            assert_eq!(
-                (member.number(), member.to_string()),
-                (number, text.to_owned())
-            );
-        }
-        for text in ["", "quell", "4294967296", "3a"] {
-            assert!(text.parse::<FleetMember>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn mistakes_say_what_to_write() {

@@ -12,14 +12,14 @@ use quell_fleet::agent::CoordinatorUrl;
 use quell_redis::StoreUrl;
 use quell_rules::{ExactDuration, parse_duration};
 
-use super::console::{proxy_network, user_header};
-use super::source::split_sources;
 use super::{
     ConfigError, FlagShape, FleetMember, LogTarget, OtlpEndpoint, RawEntrySource, RuleSource,
     TokenSource, field,
 };
 use crate::access::CredentialsSource;
 use crate::address::Address;
+use quell_host::rule_source::split_sources;
+use quell_host::user_header::{proxy_network, user_header};
 
 /// The type of a setting, and how it is written.
 pub trait SettingValue: Sized {

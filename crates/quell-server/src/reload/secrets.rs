@@ -4,9 +4,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::watch::Watch;
 use crate::health::Attempts;
 use crate::shared::Shared;
+use quell_host::file_watch::Watch;
 
 /// Files with secrets that a server follows.
 #[derive(Clone, Copy, Debug)]

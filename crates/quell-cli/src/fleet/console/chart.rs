@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::overview::some_percent;
 use crate::fleet::history::{Counts, History, Share, per_s};
-use crate::fleet::status::rate;
+use quell_coordinator::report::rate;
 
 /// Nodes that a chart shows one by one.
 const MOST_NODES: usize = 8;

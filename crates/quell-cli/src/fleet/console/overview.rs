@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use super::Console;
 use super::chart::{self, Drawn, View};
 use super::pages::NodeNow;
-use crate::fleet::status::{
+use quell_coordinator::report::{
     Kind, head, key_words, notes, now_ms, rate, state, troubles_and_others, whose, within,
 };
-use crate::wait;
+use quell_host::wait;
 
 /// Nodes on a page.
 const MOST_NODES: usize = 100;

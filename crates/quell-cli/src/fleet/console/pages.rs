@@ -11,7 +11,7 @@ use quell_host::shell_word::quoted;
 
 use super::overview::{Wish, query, some_rate};
 use super::{Console, change, chart};
-use crate::fleet::status::{rate, state};
+use quell_coordinator::report::{rate, state};
 
 /// Shares of a preview that are shown, those that change most first.
 const MOST_SHARES: usize = 1_000;

@@ -12,7 +12,7 @@ use super::Console;
 use super::pages::most_moved;
 use crate::fleet::admin::node;
 use crate::fleet::change::{percent, seconds};
-use crate::fleet::status::{Kind, rate, rollout_notes};
+use quell_coordinator::report::{Kind, rate, rollout_notes};
 
 pub(in crate::fleet) const PATH: &str = "/console/rollout";
 

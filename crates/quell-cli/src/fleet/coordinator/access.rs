@@ -15,9 +15,9 @@ use quell_host::access::{
 use quell_host::console::host::Ingress;
 use quell_host::console::page::Menu;
 use quell_host::console::shell::Shell;
+use quell_host::file_watch::Watch;
 use quell_host::tls::Tls;
-use quell_server::Watch;
-use quell_server::config::{check_user_header, proxy_network, user_header};
+use quell_host::user_header::{check_user_header, proxy_network, user_header};
 use quell_shares::plan::MemberId;
 
 use super::sockets::SocketArgs;

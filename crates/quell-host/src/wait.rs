@@ -7,7 +7,8 @@ use quell_rules::ExactDuration;
 
 /// `milliseconds`, rounded up: who waits that long has waited long enough. Whole seconds from a minute
 /// on, whole minutes from a day on.
-pub(crate) fn words(milliseconds: u64) -> String {
+#[must_use]
+pub fn words(milliseconds: u64) -> String {
     let finest = match milliseconds {
         0..60_000 => 1,
         60_000..86_400_000 => 1_000,
@@ -19,7 +20,8 @@ pub(crate) fn words(milliseconds: u64) -> String {
 }
 
 /// Milliseconds since 1970 as an instant, to the second.
-pub(crate) fn instant(at_ms: u64) -> String {
+#[must_use]
+pub fn instant(at_ms: u64) -> String {
     let seconds = i64::try_from(at_ms / 1_000).unwrap_or(i64::MAX);
     let at = Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX);
     at.to_string()

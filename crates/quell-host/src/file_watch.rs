@@ -1,4 +1,4 @@
-//! Watch: notices that a file of rules changed, was replaced, came or went.
+//! File watch: notices that a file of rules changed, was replaced, came or went.
 //!
 //! Editors write another file and give it the old one's name, and orchestrators swap a link to a
 //! directory; a watch on the file itself would stay on what is gone. So the directories of the name and
@@ -16,9 +16,6 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
-
-use super::Occasion;
-use crate::shared::Shared;
 
 /// Quiet after which a change is taken to be over: programs write files in several steps.
 const QUIET: Duration = Duration::from_millis(100);
@@ -113,14 +110,6 @@ async fn look_apart(paths: &[PathBuf]) -> Vec<Seen> {
     let paths = paths.to_vec();
     let looked = tokio::task::spawn_blocking(move || look(&paths));
     looked.await.unwrap_or_default()
-}
-
-/// Reloads the rules whenever a file changes.
-pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
-    loop {
-        watch.changed(|| shared.sources.paths()).await;
-        super::reload(&shared, Occasion::FileChanged).await;
-    }
 }
 
 /// Watches the directories of `paths` for as long as the watcher lives.

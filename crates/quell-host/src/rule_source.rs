@@ -1,4 +1,4 @@
-//! Source: where rules are read from, a path, Redis, etcd or a directory of versions.
+//! Rule source: where rules are read from, a path, Redis, etcd or a directory of versions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,13 @@ use std::path::{Path, PathBuf};
 use quell::rule_store::{DirectoryRules, RuleStore as _};
 use quell_redis::{StoreUrl, UrlError};
 
-use super::EtcdUrl;
+use crate::etcd_url::{EtcdUrl, EtcdUrlError};
 
 /// The word for the coordinators of a fleet. A file of that name is `./fleet`.
 const FLEET: &str = "fleet";
 
 /// Where rules are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum RuleSource {
     /// A file, or a directory of files.
     Path(PathBuf),
@@ -37,7 +36,7 @@ impl RuleSource {
             Some(FLEET) => Ok(Self::Fleet),
             Some(text) if EtcdUrl::is_meant(text) => {
                 let url = text.parse().map(Self::Etcd);
-                url.map_err(|error: super::EtcdUrlError| error.to_string())
+                url.map_err(|error: EtcdUrlError| error.to_string())
             }
             Some(text) if text.contains("://") => match (DirectoryRules::parse(text), text.parse())
             {
@@ -54,7 +53,8 @@ impl RuleSource {
     }
 
     /// The same as it is written; shows no password.
-    pub(super) fn to_path(&self) -> PathBuf {
+    #[must_use]
+    pub fn to_path(&self) -> PathBuf {
         match self {
             Self::Path(path) => path.clone(),
             Self::Store(url) => PathBuf::from(url.to_string()),
