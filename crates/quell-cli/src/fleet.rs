@@ -2,10 +2,8 @@
 
 mod admin;
 mod change;
-mod console;
 mod coordinator;
 mod demo;
-mod history;
 mod preview;
 mod status;
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use quell_core::time::Monotonic;
 use quell_shares::leader::{Coordinator, Unproven, WentBack};
-use quell_shares::ledger::Operation;
+pub use quell_shares::ledger::Operation;
 use quell_shares::message::{Held, Kept, Load, NoSeat, Request};
 use quell_shares::plan::{Band, MemberId, PlanError, Record, Stage};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};

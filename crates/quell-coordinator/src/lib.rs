@@ -15,31 +15,46 @@
 //!   [`budget`] how many bytes they may take.
 //! * [`admin`]: the API for operators; [`status`], [`report`], [`metrics`] and [`trail`] are what it shows.
 //!
+//! [`serve`] runs all of it, as a [`Config`] says: `quell fleet coordinator` does so, until a signal comes.
+//!
 //! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
 
 pub mod admin;
 pub mod attend;
+mod auth;
 pub mod budget;
 mod by_member;
 mod callers;
 pub mod clock;
 pub mod codec;
+pub mod config;
+mod console;
 pub mod disk;
+mod error;
 pub mod gate;
 pub mod handout;
+mod history;
 pub mod leader;
 pub mod limits;
 pub mod listen;
 pub mod metrics;
 pub mod name;
 pub mod report;
+mod rule_follower;
 pub mod rules;
 pub mod seen;
+mod serve;
 pub mod session;
+mod sockets;
 pub mod status;
 pub mod store;
+pub mod text_values;
 pub mod trail;
+
+pub use config::Config;
+pub use error::ServeError;
+pub use serve::{CoordinatorServer, MAX_CONNECTIONS, serve};
 
 /// The examples of the crate's page.
 #[cfg(doctest)]

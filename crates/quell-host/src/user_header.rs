@@ -1,6 +1,6 @@
 //! User header: by which header proxies name people to a console, and which proxies may.
 
-use axum::http::HeaderName;
+pub use axum::http::HeaderName;
 use ipnet::IpNet;
 use quell_core::address;
 

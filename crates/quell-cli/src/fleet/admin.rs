@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use quell_coordinator::status::FleetStatus;
 use quell_fleet::agent::{CoordinatorUrl, NotNamed};
-use quell_host::fleet_member::FleetMember;
+pub(super) use quell_host::fleet_member::read_number as node;
 use serde::Serialize;
 
 use crate::candidate::Runner;
@@ -222,9 +222,4 @@ impl Runner for Coordinator {
         leader.client()?;
         Ok(leader.client)
     }
-}
-
-/// Reads the number of a node, or a name that ends with it.
-pub(super) fn node(text: &str) -> Result<u32, String> {
-    text.parse::<FleetMember>().map(|member| member.number())
 }

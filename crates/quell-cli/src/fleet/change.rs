@@ -1,14 +1,12 @@
 //! Change: what an operator or an orchestrator says to the leader of a fleet.
 
-use std::time::Duration;
-
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
 use quell_coordinator::admin::{
     DeregisterBody, DrainBody, FenceBody, GenerationBody, RolloutBody, StrangersBody, WeightBody,
 };
 use quell_coordinator::status::Numbered;
-use quell_rules::parse_duration;
+use quell_coordinator::text_values::{percent, seconds};
 
 use super::admin::{How, node};
 use crate::entry;
@@ -206,14 +204,6 @@ impl Rollout {
     }
 }
 
-/// Reads a percentage, with or without its sign.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
-    let percent = number.parse().ok();
-    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| format!("`{text}` is no percentage: write one such as 5% or 0.5%"))
-}
-
 /// Raise the generation of the fleet, after its etcd was restored from a backup
 ///
 /// Read docs/fleet.md, "Restore of etcd", first: the old etcd must be stopped for good.
@@ -232,14 +222,6 @@ pub(super) struct Generation {
 
     #[command(flatten)]
     how: How,
-}
-
-/// Reads a duration as whole seconds, rounded up.
-pub(super) fn seconds(text: &str) -> Result<u64, String> {
-    let duration = parse_duration(text)?;
-    let whole = duration.as_secs();
-    let is_whole = duration == Duration::from_secs(whole);
-    Ok(whole + u64::from(!is_whole))
 }
 
 impl Generation {

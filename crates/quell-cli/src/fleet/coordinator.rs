@@ -2,52 +2,32 @@
 //! stop.
 
 mod access;
-mod candidate;
 mod config_store;
-mod judged;
-mod limits;
 mod sockets;
-mod standing;
 mod terms;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
-use quell_coordinator::admin::Admin;
-use quell_coordinator::attend::Attend;
-use quell_coordinator::budget::{Budget, Budgeted};
-use quell_coordinator::gate::Gate;
-use quell_coordinator::leader::Leader;
-use quell_coordinator::listen::Listener;
-use quell_coordinator::name::CoordinatorName;
-use quell_coordinator::session::SessionOptions;
-use quell_coordinator::trail::Trail;
-use quell_fleet::proto::fleet_server::FleetServer;
+use quell_coordinator::budget::Budget;
+use quell_coordinator::config::{Config, EtcdAccess};
+use quell_coordinator::{CoordinatorServer, MAX_CONNECTIONS, ServeError};
+use quell_host::config_error::ConfigError;
+use quell_host::etcd_url::EtcdUrl;
 use quell_host::rule_source::split_sources;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use super::console::{self, Console};
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
-use crate::rules::count;
+use crate::rules::{count, tell};
 use crate::serve::{ProcessSignal, Signals};
-use crate::{log, open_files};
+use crate::{etcd, log, open_files};
 
-use access::{AccessArgs, Doors};
+use access::AccessArgs;
 use config_store::StoreArgs;
-use limits::Limits;
-use sockets::{SocketArgs, Sockets};
+use sockets::SocketArgs;
 use terms::TermArgs;
-
-/// The most connections of nodes: as many as a fleet may have, and some that come again.
-const NODE_CONNECTIONS: usize = 12_000;
-
-/// The most connections of operators, consoles and scrapers.
-const ADMIN_CONNECTIONS: usize = 200;
 
 /// Run a coordinator, which shares out the limits with `rung: shares` to the nodes of a fleet
 ///
@@ -125,136 +105,82 @@ impl RunCoordinator {
         let filter = log::filter(&self.log).map_err(|reason| wrong("log", reason))?;
         let format = log::Format::parse(&self.log_format);
         let format = format.map_err(|reason| wrong("log-format", reason))?;
-        self.terms.check()?;
-        self.store.check()?;
-        self.access.check(&self.sockets)?;
+        let config = self.config()?;
+        config.check().map_err(usage)?;
         log::start(filter, format)?;
-        open_files::raise_limit(1, NODE_CONNECTIONS + ADMIN_CONNECTIONS, "");
+        open_files::raise_limit(1, MAX_CONNECTIONS, "");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build();
         let runtime = runtime.context("cannot start the threads of the coordinator")?;
-        let exit = runtime.block_on(self.serve(format));
+        let exit = runtime.block_on(serve(config, format));
         runtime.shutdown_background();
         exit
     }
 
-    async fn serve(self, format: log::Format) -> Result<Exit> {
-        let mut signals = Signals::new().context("cannot wait for signals")?;
+    fn config(self) -> Result<Config> {
+        let store = self.store.config();
         let rules = split_sources(&self.rules);
-        let of_rules = Limits::watch(&rules);
-        let changes = self.console_changes.or_else(|| self.store.changes());
-        let limits = Limits::read(&rules, self.terms, Trail::open(changes));
-        let limits = Arc::new(limits.await?);
-        let doors = Arc::new(self.access.open()?);
-        let sockets = Sockets::bind(&self.sockets, doors.has_tls()).await?;
-        let name = sockets.name.clone();
-        let options = SessionOptions {
-            ttl: limits.terms.ttl(),
-            hang: limits.terms.ttl() * 2,
-            ..SessionOptions::new(self.access.fleet(), &name.to_string())
-        };
-        let mut leader = self.store.start(options, limits.wanted.subscribe())?;
-        limits.hand_out(leader.service());
-        let (stop, stopped) = watch::channel(false);
-        let mut serving = JoinSet::new();
-        let hosts = self.access.hosts();
-        let attend = Attend::server(
-            leader.service(),
-            Arc::<Doors>::clone(&doors),
-            self.max_buffer_bytes,
-        );
-        let admin = (Arc::clone(&limits), hosts);
-        listen(
-            (sockets, attend),
-            &doors,
-            &leader,
-            admin,
-            &stopped,
-            &mut serving,
-        );
-        let mut following = JoinSet::new();
-        following.spawn(Arc::clone(&limits).follow(of_rules));
-        let handout = Arc::clone(leader.service().handout());
-        following.spawn(Arc::clone(&limits).follow_standing(handout));
-        following.spawn(Arc::clone(&doors).follow());
-        ready(&name, &limits, &self.store.to_string(), format);
-        loop {
-            tokio::select! {
-                signal = signals.next() => match signal {
-                    ProcessSignal::Stop(_) => break,
-                    ProcessSignal::Reload => {
-                        limits.reload();
-                        doors.reload();
-                    }
-                },
-                ended = leader.ended() => {
-                    ended?;
-                    bail!("the task that leads has ended: look at the log");
-                }
-            }
-        }
-        tracing::info!("stopping: another coordinator, if there is one, takes over");
-        leader.shut_down().await?;
-        stop.send_replace(true);
-        while serving.join_next().await.is_some() {}
-        Ok(Exit::Fine)
+        let is_etcd = |path: &PathBuf| path.to_str().is_some_and(EtcdUrl::is_meant);
+        Ok(Config {
+            rules_access: match rules.iter().any(is_etcd) {
+                true => etcd::access()?,
+                false => EtcdAccess::default(),
+            },
+            rules,
+            changes: self.console_changes.or_else(|| store.changes()),
+            store,
+            sockets: self.sockets.config(),
+            access: self.access.config(),
+            terms: self.terms.terms(),
+            max_buffer_bytes: self.max_buffer_bytes,
+        })
     }
 }
 
-/// Serves nodes and operators.
-fn listen(
-    (sockets, attend): (Sockets, Budgeted<FleetServer<Attend>>),
-    doors: &Arc<Doors>,
-    leader: &Leader,
-    (rules, hosts): (Arc<Limits>, Vec<String>),
-    stopped: &watch::Receiver<bool>,
-    serving: &mut JoinSet<()>,
-) {
-    let gate: Arc<dyn Gate> = Arc::<Doors>::clone(doors);
-    let listener = |socket, connections, only_http2, numbers: &Arc<_>| Listener {
-        socket,
-        tls: doors.tls_now(),
-        connections,
-        // Half of the places stay for others.
-        connections_per_address: connections / 2,
-        only_http2,
-        numbers: Arc::clone(numbers),
-    };
-    let metrics = Arc::clone(&rules.metrics);
-    let nodes = listener(sockets.nodes, NODE_CONNECTIONS, true, &metrics.nodes);
-    serving.spawn(nodes.serve(attend, stopped.clone()));
-    let Some(socket) = sockets.admin else {
-        return;
-    };
-    let admin = Admin {
-        service: leader.service(),
-        gate,
-        metrics: Arc::clone(&metrics),
-        hosts,
-        trail: Arc::clone(&rules.trail),
-    };
-    let admin = Arc::new(admin);
-    let console = Console::new(Arc::clone(&admin), doors.shell(console::MENU), rules);
-    let trail = Arc::clone(&admin);
-    let router = admin.router(console.pages());
-    let admin = listener(socket, ADMIN_CONNECTIONS, false, &metrics.admin);
-    let mut stop = stopped.clone();
-    serving.spawn(async move {
-        tokio::select! {
-            () = console.run() => {}
-            () = trail.note_what_is_taken_back() => {}
-            _ = stop.changed() => {}
+async fn serve(config: Config, format: log::Format) -> Result<Exit> {
+    let mut signals = Signals::new().context("cannot wait for signals")?;
+    let kept = config.store.to_string();
+    let served = quell_coordinator::serve(config).await;
+    let mut server = served.map_err(|error| match error {
+        ServeError::Config(error) => usage(error).into(),
+        ServeError::Rules(problems) => {
+            tell(&problems, &[]);
+            anyhow::Error::new(ServeError::Rules(problems))
         }
-        console.write();
-    });
-    serving.spawn(admin.serve(router, stopped.clone()));
+        error => error.into(),
+    })?;
+    tell(&[], server.warnings());
+    ready(&server, &kept, format);
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                ProcessSignal::Stop(_) => break,
+                ProcessSignal::Reload => server.reload(),
+            },
+            ended = server.ended() => return Err(ended.into()),
+        }
+    }
+    tracing::info!("stopping: another coordinator, if there is one, takes over");
+    server.shut_down().await?;
+    Ok(Exit::Fine)
+}
+
+/// What is wrong with a setting, by the name of its flag.
+fn usage(error: ConfigError) -> Usage {
+    match error {
+        ConfigError::Field { field, reason } => {
+            Usage(format!("--{}: {reason}", field.replace('_', "-")))
+        }
+        other => Usage(other.to_string()),
+    }
 }
 
 /// Tells people with a line on standard error, and programs that read JSON with an event.
-fn ready(name: &CoordinatorName, limits: &Limits, kept: &str, format: log::Format) {
+fn ready(server: &CoordinatorServer, kept: &str, format: log::Format) {
+    let name = server.name();
     let admin = name.admin.as_deref().unwrap_or("off");
-    let (nodes, limits) = (&name.url, limits.wanted.borrow().limits.len());
+    let (nodes, limits) = (&name.url, server.limits());
     match format {
         log::Format::Text => output::note(format_args!(
             "{} nodes on {nodes}, operators on {admin}; {}; the fleet is kept in {kept}",

@@ -1,6 +1,7 @@
 //! `quell fleet demo`: three nodes of one process share a limit, and what happens to them is shown.
 
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,28 +13,20 @@ use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
 use quell::store::shares::SharesStore;
 use quell::{Limiter, Query};
-use quell_coordinator::admin::Admin;
-use quell_coordinator::attend::Attend;
+use quell_coordinator::CoordinatorServer;
 use quell_coordinator::budget::Budget;
-use quell_coordinator::gate::Open;
-use quell_coordinator::leader::{Changes, Leader, Service, Wanted};
-use quell_coordinator::limits::fleet_limits;
-use quell_coordinator::listen::Listener;
-use quell_coordinator::name::CoordinatorName;
-use quell_coordinator::session::{Session, SessionOptions};
-use quell_coordinator::store::EmbeddedStore;
+use quell_coordinator::config::{
+    AccessConfig, Config, EtcdAccess, FleetStore, SocketConfig, Terms,
+};
+use quell_coordinator::leader::{Operation, Service};
 use quell_core::rule::{DomainRules, all_shared_limits};
 use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
 use quell_rules::{ExactDuration, parse_duration};
-use quell_shares::ledger::Operation;
-use quell_shares::plan::{ReturnSeats, Size, Sizing, Timing};
-use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
 
 use crate::entry;
-use crate::exit::{Exit, Usage};
+use crate::exit::Exit;
 use crate::output;
 
 /// How many nodes there are.
@@ -258,14 +251,13 @@ struct Stage {
     rate: u64,
     burst: u64,
     service: Service,
-    leader: Option<Leader>,
+    coordinator: Option<CoordinatorServer>,
     nodes: Vec<Node>,
     /// Since when calls are counted.
     begun: Instant,
     /// What was admitted up to the last line.
     shown: [u64; NODES],
     admin: String,
-    _stop: watch::Sender<bool>,
 }
 
 impl Stage {
@@ -276,25 +268,15 @@ impl Stage {
             "domain: {DOMAIN}\ndefaults: {{ rung: shares, cluster_size: auto }}\n\
              rules: [{{ name: api, rate: {rate}/s, burst: {burst} }}]"
         );
+        let path = folder.join("demo.yaml");
+        std::fs::write(&path, &rules)
+            .with_context(|| format!("cannot write {}", path.display()))?;
         let rules = quell_rules::parse_str("demo", &rules);
         let domains = rules
             .map_err(|_| anyhow!("the rules of the demo are wrong"))?
             .domains;
-        let nodes_socket = TcpListener::bind("127.0.0.1:0").await?;
-        let admin_socket = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", nodes_socket.local_addr()?);
-        let admin = format!("http://{}", admin_socket.local_addr()?);
-        let name = CoordinatorName {
-            url: url.clone(),
-            admin: Some(admin.clone()),
-            start: 1,
-        };
-        let options = SessionOptions::new(DOMAIN, &name.to_string());
-        let session = Session::start(EmbeddedStore::open(folder.join("fleet"))?, options)?;
-        let (wanted, wants) = watch::channel(wanted(&domains)?);
-        let leader = Leader::start(session, wants);
-        drop(wanted);
-        let stop = serve(&leader, nodes_socket, admin_socket);
+        let coordinator = quell_coordinator::serve(config(folder, path)?).await?;
+        let url = coordinator.name().url.clone();
         let start = |member| Node::start(member, &url, domains.clone());
         let nodes: Vec<Node> = (1..).take(NODES).map(start).collect::<Result<_>>()?;
         for node in &nodes {
@@ -304,13 +286,12 @@ impl Stage {
         Ok(Self {
             rate,
             burst,
-            service: leader.service(),
-            leader: Some(leader),
+            service: coordinator.service(),
+            admin: coordinator.name().admin.clone().unwrap_or_default(),
+            coordinator: Some(coordinator),
             nodes,
             begun: Instant::now(),
             shown: [0; NODES],
-            admin,
-            _stop: stop,
         })
     }
 
@@ -353,8 +334,8 @@ impl Stage {
             }
             Event::NodeIsFenced => self.fence().await?,
             Event::CoordinatorGoes => {
-                if let Some(leader) = self.leader.take() {
-                    leader.shut_down().await?;
+                if let Some(coordinator) = self.coordinator.take() {
+                    coordinator.shut_down().await?;
                 }
             }
         }
@@ -413,58 +394,35 @@ impl Stage {
         output::line(format_args!(
             "all nodes together admitted {admitted} calls in {during}; the limit allows {most}"
         ))?;
-        if let Some(leader) = self.leader.take() {
-            leader.shut_down().await?;
+        if let Some(coordinator) = self.coordinator.take() {
+            coordinator.shut_down().await?;
         }
         Ok(Exit::fine_if(admitted <= most))
     }
 }
 
-/// What is wanted of the fleet: short leases, so that their ends are seen.
-fn wanted(domains: &[DomainRules]) -> Result<Wanted> {
-    let found = fleet_limits(domains).map_err(|error| Usage(error.to_string()))?;
-    Ok(Wanted {
-        limits: found.limits,
-        size: Size {
-            total_weight: 1,
-            seats: u32::try_from(NODES)?,
-            sizing: Sizing::Auto,
+/// A coordinator on ports that the system picks, with short leases, so that their ends are seen.
+fn config(folder: &Path, rules: PathBuf) -> Result<Config> {
+    let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Ok(Config {
+        store: FleetStore::Embedded(folder.join("fleet")),
+        rules: vec![rules],
+        rules_access: EtcdAccess::default(),
+        changes: None,
+        sockets: SocketConfig {
+            listen: any_port,
+            admin: Some(any_port),
+            url: None,
+            admin_url: None,
         },
-        groups: Vec::new(),
-        seats: Some(u32::try_from(NODES)?),
-        timing: Timing {
+        access: AccessConfig::open(DOMAIN),
+        terms: Terms {
+            seats: Some(u32::try_from(NODES)?),
             report: Duration::from_millis(200),
             lease: Duration::from_secs(3),
-            promise: Duration::from_millis(3_500),
-            hold: Timing::DEFAULT.hold,
+            leader_ttl: Duration::from_secs(1),
+            ..Terms::default()
         },
-        return_seats: ReturnSeats::Never,
-        rules: None,
-        changes: Changes::AtOnce,
+        max_buffer_bytes: Budget::MOST,
     })
-}
-
-/// Serves the nodes, and whoever looks at them.
-fn serve(leader: &Leader, nodes: TcpListener, admin: TcpListener) -> watch::Sender<bool> {
-    let (stop, stopped) = watch::channel(false);
-    let listener = |socket, only_http2| Listener {
-        socket,
-        tls: None,
-        connections: 100,
-        connections_per_address: 100,
-        only_http2,
-        numbers: Arc::default(),
-    };
-    let attend = Attend::server(leader.service(), Arc::new(Open), Budget::MOST);
-    tokio::spawn(listener(nodes, true).serve(attend, stopped.clone()));
-    let routes = Admin {
-        service: leader.service(),
-        gate: Arc::new(Open),
-        metrics: Arc::default(),
-        hosts: Vec::new(),
-        trail: Arc::default(),
-    };
-    let router = Arc::new(routes).router(axum::Router::new());
-    tokio::spawn(listener(admin, false).serve(router, stopped));
-    stop
 }

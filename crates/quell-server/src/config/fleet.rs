@@ -122,7 +122,6 @@ fn check_alone(config: &Config) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::super::RawConfig;
-    use super::*;
 
     #[test]
     fn mistakes_say_what_to_write() {

@@ -1,17 +1,9 @@
-//! Config store: where a coordinator keeps the fleet, as the command line names it.
+//! Config store: the flags about where a coordinator keeps the fleet.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
 use clap::Args;
-use quell_coordinator::leader::{Leader, Wanted};
-use quell_coordinator::session::{Session, SessionOptions};
-use quell_coordinator::store::{EmbeddedStore, EtcdOptions};
-use tokio::sync::watch;
-
-use crate::etcd::EtcdAccess;
-use crate::exit::Usage;
+use quell_coordinator::config::{EtcdAccess, FleetStore};
 
 /// Where the fleet is kept.
 #[derive(Debug, Args)]
@@ -76,72 +68,17 @@ pub(super) struct StoreArgs {
 }
 
 impl StoreArgs {
-    /// Where the list of changes is, unless a flag says otherwise: beside the file.
-    pub(super) fn changes(&self) -> Option<PathBuf> {
-        let mut path = self.embedded.clone()?.into_os_string();
-        path.push(".changes");
-        Some(path.into())
-    }
-
-    /// Refuses URLs that cannot be used.
-    ///
-    /// # Errors
-    /// [`Usage`].
-    pub(super) fn check(&self) -> Result<()> {
-        let is_tls = |url: &&String| url.starts_with("https://");
-        let is_url = |url: &&String| url.starts_with("http://") || is_tls(url);
-        if let Some(url) = self.etcd.iter().find(|url| !is_url(url)) {
-            bail!(Usage(format!(
-                "--etcd: `{url}` is no URL of etcd: write http://HOST:2379 or https://HOST:2379"
-            )));
+    pub(super) fn config(self) -> FleetStore {
+        if let Some(path) = self.embedded {
+            return FleetStore::Embedded(path);
         }
-        let says_tls = self.etcd_ca.is_some() || self.etcd_cert.is_some();
-        if says_tls && let Some(url) = self.etcd.iter().find(|url| !is_tls(url)) {
-            bail!(Usage(format!(
-                "--etcd: {url} is not TLS: write an https URL, or leave --etcd-ca and --etcd-cert out"
-            )));
-        }
-        Ok(())
-    }
-
-    /// Starts a coordinator over this store.
-    ///
-    /// # Errors
-    /// Why it cannot start; that etcd does not answer is no error.
-    pub(super) fn start(
-        &self,
-        options: SessionOptions,
-        wanted: watch::Receiver<Wanted>,
-    ) -> Result<Leader> {
-        let Some(path) = &self.embedded else {
-            let access = self.access()?;
-            return Ok(Leader::start_on_etcd(
-                self.etcd.clone(),
-                access,
-                options,
-                wanted,
-            )?);
-        };
-        let store = EmbeddedStore::open(path)?;
-        let session = Session::start(store, options).context("the session has no thread")?;
-        Ok(Leader::start(session, wanted))
-    }
-
-    fn access(&self) -> Result<EtcdOptions> {
-        let access = EtcdAccess {
-            ca: self.etcd_ca.clone(),
-            identity: self.etcd_cert.clone().zip(self.etcd_key.clone()),
-            user: self.etcd_user.clone().zip(self.etcd_password_file.clone()),
-        };
-        access.options(self.etcd.iter().any(|url| url.starts_with("https://")))
-    }
-}
-
-impl fmt::Display for StoreArgs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.embedded {
-            Some(path) => path.display().fmt(f),
-            None => write!(f, "etcd at {}", self.etcd.join(", ")),
+        FleetStore::Etcd {
+            urls: self.etcd,
+            access: EtcdAccess {
+                authority: self.etcd_ca,
+                identity: self.etcd_cert.zip(self.etcd_key),
+                user: self.etcd_user.zip(self.etcd_password_file),
+            },
         }
     }
 }

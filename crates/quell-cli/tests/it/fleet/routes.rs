@@ -165,7 +165,7 @@ fn the_table_has_every_route_of_a_coordinator() {
     let mut found = BTreeSet::new();
     for file in [
         "quell-coordinator/src/admin.rs",
-        "quell-cli/src/fleet/console.rs",
+        "quell-coordinator/src/console.rs",
         "quell-host/src/candidate_routes.rs",
         "quell-host/src/console/rules.rs",
         "quell-host/src/console/shell.rs",

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use quell_coordinator::limits::fleet_limits;
 use quell_core::rule::{DomainRules, Rule};
 use quell_rules::{ChangeKind, RuleChange, RuleChanges};
 use quell_shares::plan::{Name, Quota};
+
+use crate::limits::fleet_limits;
 
 /// Their names, as `domain/rule`: a rollout of the rules `after` is judged by them.
 pub(super) fn rules(before: &[DomainRules], after: &[DomainRules]) -> Vec<Name> {

@@ -1,4 +1,4 @@
-//! Standing: finds the texts that nodes are to have by the leader's record, and tells operators what the newest one
+//! Recorded: finds the texts that nodes are to have by the leader's record, and tells operators what the newest one
 //! changes of that in force.
 
 use std::collections::BTreeMap;
@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::rule_store::{Head, RuleStore, RuleStoreError, Version, text_digest};
-use quell_coordinator::handout::{Handout, MOST_JUDGED, Versions};
 use quell_core::rule::DomainRules;
 use quell_rules::{RuleChange, RuleChanges, parse_str};
 use quell_shares::plan::Name;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::judged;
-use super::limits::{Limits, Origin};
+use super::{Origin, RuleFollower, judged};
+use crate::handout::{Handout, MOST_JUDGED, Versions};
 
 /// How often a text is looked for that was not found.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -25,9 +24,9 @@ const MOST: usize = 100;
 /// In how many versions before the newest a text is looked for, if the history cannot be read.
 const LAST: u64 = 20;
 
-impl Limits {
+impl RuleFollower {
     /// Follows the record of whoever leads.
-    pub(super) async fn follow_standing(self: Arc<Self>, handout: Arc<Handout>) {
+    pub(crate) async fn follow_recorded(self: Arc<Self>, handout: Arc<Handout>) {
         let mut changes = handout.watch();
         let (mut told, mut trouble) = (None, None);
         loop {

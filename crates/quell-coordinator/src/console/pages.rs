@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use crate::admin::{LimitBody, PreviewBody, WeightBody};
+use crate::status::{FleetStatus, LimitStatus, NodeState, NodeStatus, SharePreview};
 use askama::Template;
 use axum::extract::{Path, Request, State};
-use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
-use quell_coordinator::status::{FleetStatus, LimitStatus, NodeState, NodeStatus, SharePreview};
 use quell_host::console::page::{Done, Fields, PageError, PageResult, Viewer, or_why};
+use quell_host::fleet_member::read_number;
 use quell_host::shell_word::quoted;
 
 use super::overview::{Wish, query, some_rate};
 use super::{Console, change, chart};
-use quell_coordinator::report::{rate, state};
+use crate::report::{rate, state};
 
 /// Shares of a preview that are shown, those that change most first.
 const MOST_SHARES: usize = 1_000;
@@ -65,7 +66,7 @@ impl<'a> NodeNow<'a> {
 
 /// The node of an address.
 fn member_of(text: &str) -> Result<u32, PageError> {
-    crate::fleet::admin::node(text).map_err(|reason| PageError::wrong(&reason))
+    read_number(text).map_err(|reason| PageError::wrong(&reason))
 }
 
 pub(super) async fn node(
@@ -157,7 +158,7 @@ impl Supposed {
         let mut body = PreviewBody::default();
         let (node, limit) = (asked.word("node"), asked.get("limit"));
         if !node.is_empty() {
-            let member = crate::fleet::admin::node(node)?;
+            let member = read_number(node)?;
             let weight = change::weight(asked.get("weight"))?;
             supposed.what = format!("Weight {weight} for node {member}");
             supposed.command += &format!(" --node {member} --weight {weight}");
@@ -262,7 +263,7 @@ pub(super) async fn register(State(console): State<Arc<Console>>, request: Reque
     let seats = seats.await.ok().flatten();
     let (node, weight) = (asked.or("node", &free), asked.or("weight", "1"));
     let start = || {
-        let (member, weight) = (crate::fleet::admin::node(node)?, change::weight(weight)?);
+        let (member, weight) = (read_number(node)?, change::weight(weight)?);
         let seats = seats.ok_or("this coordinator does not lead: ask the console of the leader")?;
         if has_seat(member) {
             return Err(format!(

@@ -5,22 +5,22 @@ mod change;
 mod chart;
 mod overview;
 mod pages;
-pub(super) mod rollout;
+mod rollout;
 mod tester;
 mod trail;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::{Admin, Change};
+use crate::gate::Peer;
+use crate::status::FleetStatus;
+use crate::trail::Author;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use quell_coordinator::admin::{Admin, Change};
-use quell_coordinator::gate::Peer;
-use quell_coordinator::status::FleetStatus;
-use quell_coordinator::trail::Author;
 use quell_host::console::page::{Done, Fields, Menu, Viewer};
 use quell_host::console::shell::Shell;
 use quell_host::rules_host::RulesHost;
@@ -29,12 +29,15 @@ use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::history::{History, LOOK_EVERY};
+use crate::history::{History, LOOK_EVERY};
 
 const HOME: &str = "/console";
 
+/// Where rollouts are made.
+pub(crate) const ROLLOUT: &str = rollout::PATH;
+
 /// The pages of the menu.
-pub(super) const MENU: Menu = &[
+pub(crate) const MENU: Menu = &[
     ("Fleet", HOME),
     ("Rules", "/console/rules"),
     ("Try it", tester::PATH),
@@ -50,7 +53,7 @@ const WRITE_EVERY: u64 = 60;
 
 /// What the pages of one coordinator share.
 #[derive(Debug)]
-pub(super) struct Console {
+pub(crate) struct Console {
     admin: Arc<Admin>,
     shell: Arc<Shell>,
     rules: Arc<dyn RulesHost>,
@@ -60,7 +63,7 @@ pub(super) struct Console {
 }
 
 impl Console {
-    pub(super) fn new(
+    pub(crate) fn new(
         admin: Arc<Admin>,
         shell: Arc<Shell>,
         rules: Arc<dyn RulesHost>,
@@ -75,7 +78,7 @@ impl Console {
     }
 
     /// The routes.
-    pub(super) fn pages(self: &Arc<Self>) -> Router {
+    pub(crate) fn pages(self: &Arc<Self>) -> Router {
         let pages = Router::new()
             .route(HOME, get(overview::page))
             .route("/console/live", get(overview::live))
@@ -117,12 +120,12 @@ impl Console {
     }
 
     /// Writes what the charts show to its file, if there is one.
-    pub(super) fn write(&self) {
+    pub(crate) fn write(&self) {
         block_in_place(|| self.history.write());
     }
 
     /// Looks at the fleet, for ever: every second while a page is kept up to date, and for the charts.
-    pub(super) async fn run(&self) {
+    pub(crate) async fn run(&self) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for tick in 0_u64.. {

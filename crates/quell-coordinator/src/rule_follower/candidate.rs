@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use quell_coordinator::leader::Service;
 use quell_fleet::proto::{self, CandidateSeen};
 use quell_host::candidate::{About, CandidateNodes, CandidateStatus, Counts};
 use quell_host::refused_key::KeyBody;
 use quell_shares::plan::MemberId;
+
+use crate::leader::Service;
 
 /// Keys that are shown.
 const MOST_KEYS: usize = 50;

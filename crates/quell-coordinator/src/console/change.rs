@@ -1,6 +1,6 @@
 //! Change: what a form asks the leader for.
 
-use quell_coordinator::admin::{Change, DeregisterBody, DrainBody, FenceBody, WeightBody};
+use crate::admin::{Change, DeregisterBody, DrainBody, FenceBody, WeightBody};
 use quell_host::console::page::Fields;
 
 /// The change of a node that a form asks for, with what is then done.

@@ -8,8 +8,8 @@ use quell_host::history::{Point, Series, Span};
 use serde::Serialize;
 
 use super::overview::some_percent;
-use crate::fleet::history::{Counts, History, Share, per_s};
-use quell_coordinator::report::rate;
+use crate::history::{Counts, History, Share, per_s};
+use crate::report::rate;
 
 /// Nodes that a chart shows one by one.
 const MOST_NODES: usize = 8;
@@ -158,7 +158,7 @@ impl Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet::history::tests::{heard, status};
+    use crate::history::tests::{heard, status};
 
     /// Of all nodes, or of one, in the last hour.
     fn view(limit: &str, node: Option<u32>) -> View<'_> {

@@ -1,18 +1,18 @@
-//! Limits: the rules that a coordinator reads, from files or a store, what they want of the fleet, and what
-//! nodes are given of them.
+//! Rule follower: the rules that a coordinator reads, from files or a store, what they want of the fleet, and
+//! what nodes are given of them.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use anyhow::{Context, Result, anyhow};
-use quell::rule_store::{DirectoryRules, Draft, Head, POLL, RuleStore, Version, text_digest};
-use quell_coordinator::leader::{Changes, Service, Wanted};
-use quell_coordinator::metrics::Metrics;
-use quell_coordinator::trail::{Author, Trail};
+use quell::rule_store::{
+    DirectoryRules, Draft, Head, POLL, RuleStore, RuleStoreError, Version, text_digest,
+};
 use quell_core::rule::DomainRules;
 use quell_fleet::rules::MAX_RULES;
 use quell_host::candidate::{About, CandidateStatus};
+use quell_host::config_error::field;
+use quell_host::etcd_url::EtcdUrl;
 use quell_host::file_watch::Watch;
 use quell_host::history::Change;
 use quell_host::rule_source::RuleSource;
@@ -23,26 +23,31 @@ use quell_shares::plan::Name;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::candidate;
-use super::terms::TermArgs;
-use crate::etcd;
-use crate::exit::Usage;
-use crate::fleet::console::rollout;
-use crate::rules::{count, tell};
+use crate::config::{Config, EtcdAccess, Terms};
+use crate::console::ROLLOUT;
+use crate::error::ServeError;
+use crate::leader::{Changes, Service, Wanted};
+use crate::metrics::Metrics;
+use crate::rules::in_etcd;
+use crate::trail::{Author, Trail};
+
+mod candidate;
+mod judged;
+mod recorded;
 
 /// Where rules are read from.
-pub(super) enum Origin {
+pub(crate) enum Origin {
     Files(Vec<PathBuf>),
     Store(Arc<dyn RuleStore>),
 }
 
-/// The limits that the rules want, followed.
-pub(super) struct Limits {
-    pub(super) origin: Origin,
-    pub(super) terms: TermArgs,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) trail: Arc<Trail>,
-    pub(super) wanted: watch::Sender<Wanted>,
+/// The rules, followed, and what they want of the fleet.
+pub(crate) struct RuleFollower {
+    pub(crate) origin: Origin,
+    pub(crate) terms: Terms,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) trail: Arc<Trail>,
+    pub(crate) wanted: watch::Sender<Wanted>,
     service: OnceLock<Service>,
     /// The rules in force. Held from reading to telling, so that older files never replace newer ones.
     good: Mutex<Option<Arc<Version>>>,
@@ -57,8 +62,8 @@ struct Read {
 }
 
 impl Origin {
-    fn of(said: &[PathBuf]) -> Result<Self> {
-        let wrong = |reason: &str| Usage(format!("--rules: {reason}"));
+    fn of(said: &[PathBuf], access: &EtcdAccess) -> Result<Self, ServeError> {
+        let wrong = |reason: &str| ServeError::from(field("rules", reason));
         let parse = |path: &PathBuf| RuleSource::parse(path).map_err(|reason| wrong(&reason));
         let sources = said.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if let [source] = &*sources {
@@ -66,7 +71,7 @@ impl Origin {
                 RuleSource::Store(url) => {
                     return Ok(Self::Store(Arc::new(RedisRules::new(url))));
                 }
-                RuleSource::Etcd(url) => return Ok(Self::Store(etcd::open(url)?)),
+                RuleSource::Etcd(url) => return Ok(Self::Store(open_etcd(url, access)?)),
                 RuleSource::Directory(directory) => {
                     return Ok(Self::Store(Arc::new(DirectoryRules::new(directory))));
                 }
@@ -83,6 +88,13 @@ impl Origin {
         let paths: Result<Vec<_>, _> = sources.into_iter().map(path).collect();
         Ok(Self::Files(paths?))
     }
+}
+
+/// The rules in etcd at `url`.
+fn open_etcd(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<dyn RuleStore>, ServeError> {
+    let access = access.options(url.is_tls())?;
+    let shown = url.to_string();
+    Ok(in_etcd(url.endpoints(), access, url.name(), &shown)?)
 }
 
 fn texts(problems: &[Problem]) -> Vec<String> {
@@ -109,7 +121,7 @@ fn read_files(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
     })
 }
 
-impl RulesHost for Limits {
+impl RulesHost for RuleFollower {
     fn stores(&self) -> Vec<RulesPlace> {
         let Origin::Store(store) = &self.origin else {
             return Vec::new();
@@ -143,7 +155,7 @@ impl RulesHost for Limits {
 
     fn rollout(&self) -> Option<&'static str> {
         let is_staged = self.wanted.borrow().changes == Changes::Staged;
-        is_staged.then_some(rollout::PATH)
+        is_staged.then_some(ROLLOUT)
     }
 
     fn note(&self, change: Change) {
@@ -173,40 +185,45 @@ impl RulesHost for Limits {
     }
 }
 
-impl fmt::Debug for Limits {
+impl fmt::Debug for RuleFollower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limits").finish_non_exhaustive()
+        f.debug_struct("RuleFollower").finish_non_exhaustive()
     }
 }
 
-impl Limits {
-    /// Reads the rules for the first time.
+impl RuleFollower {
+    /// Reads the rules for the first time. Returns their warnings as well.
     ///
     /// # Errors
-    /// [`Usage`] if what was said is wrong, else what is wrong with the rules.
-    pub(super) async fn read(said: &[PathBuf], terms: TermArgs, trail: Trail) -> Result<Self> {
-        let origin = Origin::of(said)?;
+    /// If what was said is wrong, or the rules are.
+    pub(crate) async fn read(
+        config: &Config,
+        trail: Trail,
+    ) -> Result<(Self, Vec<Problem>), ServeError> {
+        let origin = Origin::of(&config.rules, &config.rules_access)?;
+        let terms = config.terms.clone();
         let (read, good) = match &origin {
             Origin::Files(paths) => (read_files(paths), None),
             Origin::Store(store) => {
                 let url = store.url();
                 let latest = store.latest().await;
-                let latest = latest.with_context(|| format!("cannot read the rules in {url}"))?;
-                let latest = latest
-                    .with_context(|| format!("{url} has no rules yet: {}", store.advice()))?;
+                let latest = latest.map_err(|source| ServeError::RulesStore {
+                    url: url.to_owned(),
+                    source,
+                })?;
+                let latest = latest.ok_or_else(|| ServeError::NoRules {
+                    url: url.to_owned(),
+                    advice: store.advice().to_owned(),
+                })?;
                 (read_version(store.url(), &latest), Some(Arc::new(latest)))
             }
         };
-        let read = read.map_err(|problems| {
-            tell(&problems, &[]);
-            anyhow!("{} in the rules", count(problems.len(), "mistake"))
-        })?;
-        tell(&[], &read.loaded.warnings);
+        let read = read.map_err(ServeError::Rules)?;
         let wanted = terms.wanted(&read.loaded.domains);
-        let mut wanted = wanted.map_err(|reason| anyhow!(reason))?;
+        let mut wanted = wanted.map_err(ServeError::Impossible)?;
         let good = good.or_else(|| read.text.as_deref().map(|text| of_files(1, text)));
         wanted.rules = good.as_deref().and_then(digest);
-        Ok(Self {
+        let follower = Self {
             origin,
             wanted: watch::Sender::new(wanted),
             terms,
@@ -215,18 +232,19 @@ impl Limits {
             service: OnceLock::new(),
             good: Mutex::new(good),
             asked: Notify::new(),
-        })
+        };
+        Ok((follower, read.loaded.warnings))
     }
 
     /// A watch over the files.
-    pub(super) fn watch(said: &[PathBuf]) -> Watch {
+    pub(crate) fn watch(said: &[PathBuf]) -> Watch {
         let is_path = |path: &&PathBuf| !path.to_string_lossy().contains("://");
         let paths: Vec<PathBuf> = said.iter().filter(is_path).cloned().collect();
         Watch::new(&paths)
     }
 
     /// Gives nodes the rules by `service`, from now on.
-    pub(super) fn hand_out(&self, service: Service) {
+    pub(crate) fn hand_out(&self, service: Service) {
         let service = self.service.get_or_init(|| service);
         if let Ok(good) = self.good.lock()
             && let Some(good) = &*good
@@ -236,7 +254,7 @@ impl Limits {
     }
 
     /// Reads the rules again whenever they change.
-    pub(super) async fn follow(self: Arc<Self>, mut changes: Watch) {
+    pub(crate) async fn follow(self: Arc<Self>, mut changes: Watch) {
         match &self.origin {
             Origin::Files(paths) => loop {
                 changes.changed(|| paths.clone()).await;
@@ -247,7 +265,7 @@ impl Limits {
     }
 
     /// Reads the rules again, or has that done.
-    pub(super) fn reload(&self) {
+    pub(crate) fn reload(&self) {
         match &self.origin {
             Origin::Files(paths) => self.take(read_files(paths), None),
             Origin::Store(_) => self.asked.notify_one(),
@@ -277,7 +295,7 @@ impl Limits {
                     self.metrics.config_was_read();
                     None
                 }
-                Err(error) => Some(error.to_string()),
+                Err(error) => Some(error),
             };
             if let Some(service) = self.service.get() {
                 service.handout().set_unreadable(now.clone());
@@ -361,12 +379,17 @@ impl Limits {
 }
 
 /// The newest version, if it is another one than `seen`.
-async fn newer(store: &dyn RuleStore, seen: Option<&Head>) -> Result<Option<Version>> {
-    if store.head().await?.as_ref() == seen {
+///
+/// # Errors
+/// Why it cannot be read, in words.
+async fn newer(store: &dyn RuleStore, seen: Option<&Head>) -> Result<Option<Version>, String> {
+    let text = |error: RuleStoreError| error.to_string();
+    if store.head().await.map_err(text)?.as_ref() == seen {
         return Ok(None);
     }
-    let latest = store.latest().await?;
-    latest.context("it has no rules any more").map(Some)
+    let latest = store.latest().await.map_err(text)?;
+    let gone = || "it has no rules any more".to_owned();
+    latest.ok_or_else(gone).map(Some)
 }
 
 fn read_version(url: &str, version: &Version) -> Result<Read, Vec<Problem>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
+use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
 use quell_core::rule::DomainRules;
 use quell_host::console::page::{CallForm, Fields, PageResult, or_why};
@@ -12,7 +13,6 @@ use quell_rules::{explain, parse_str};
 use tokio::task::block_in_place;
 
 use super::Console;
-use crate::entry;
 
 pub(super) const PATH: &str = "/console/try";
 
@@ -53,7 +53,11 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
 }
 
 fn explained(rules: &[DomainRules], asked: &Fields) -> Result<String, String> {
-    let query = Query::new(asked.get("domain")).cost(entry::cost(asked.or("cost", "1"))?);
+    let cost = asked.or("cost", "1");
+    let units = cost.parse().ok().and_then(Cost::new);
+    let units =
+        units.ok_or_else(|| format!("`{cost}` is not a cost: write a whole number from 1"))?;
+    let query = Query::new(asked.get("domain")).cost(units);
     let entries = asked.entries()?.into_iter();
     let query = entries.fold(query, |query, (name, value)| query.entry(name, value));
     Ok(explain(rules, &query).to_string())

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::trail::Noted;
 use askama::Template;
 use axum::extract::{Request, State};
-use quell_coordinator::trail::Noted;
 use quell_host::console::page::PageResult;
 
 use super::Console;

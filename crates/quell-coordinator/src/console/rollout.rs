@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use crate::admin::{Change, PreviewBody, RolloutBody};
+use crate::status::{FleetStatus, PreviewStatus, SharePreview};
 use askama::Template;
 use axum::extract::{Request, State};
-use quell_coordinator::admin::{Change, PreviewBody, RolloutBody};
-use quell_coordinator::status::{FleetStatus, PreviewStatus, SharePreview};
 use quell_host::console::page::{Done, Fields, PageResult, Viewer};
 
 use super::Console;
 use super::pages::most_moved;
-use crate::fleet::admin::node;
-use crate::fleet::change::{percent, seconds};
-use quell_coordinator::report::{Kind, rate, rollout_notes};
+use crate::report::{Kind, rate, rollout_notes};
+use crate::text_values::{percent, seconds};
+use quell_host::fleet_member::read_number as node;
 
-pub(in crate::fleet) const PATH: &str = "/console/rollout";
+pub(super) const PATH: &str = "/console/rollout";
 
 #[derive(Template)]
 #[template(path = "fleet/rollout.html")]

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::status::{FleetStatus, LimitStatus, Numbered};
 use jiff::Timestamp;
-use quell_coordinator::status::{FleetStatus, LimitStatus, Numbered};
 use quell_host::history::{
     Numbers, Point, Series, Span, read as read_history, write as write_history,
 };
 use serde::{Deserialize, Serialize};
 
 /// Seconds that one look at the fleet stands for.
-pub(super) const LOOK_EVERY: u64 = 5;
+pub(crate) const LOOK_EVERY: u64 = 5;
 
 /// Steps of all limits together that are kept of the hour, and of the day; some 80 bytes each. Up to some 1,300
 /// limits have their whole hour and day.
@@ -31,30 +31,30 @@ const FORMAT: &[u8] = b"quell shares 1\n";
 
 /// What was counted of a limit in some time: units, of a rate so many as it stands for in that time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Counts {
-    pub(super) limit: f32,
-    pub(super) may_use: f32,
-    pub(super) demand: f32,
-    pub(super) admitted: f32,
+pub(crate) struct Counts {
+    pub(crate) limit: f32,
+    pub(crate) may_use: f32,
+    pub(crate) demand: f32,
+    pub(crate) admitted: f32,
     /// What calls asked for; 0 also if nobody knows.
-    pub(super) asked: f32,
-    pub(super) refused: f32,
-    pub(super) degraded: f32,
+    pub(crate) asked: f32,
+    pub(crate) refused: f32,
+    pub(crate) degraded: f32,
     /// In the order of the nodes; none if there were too many.
-    pub(super) shares: Vec<Share>,
+    pub(crate) shares: Vec<Share>,
 }
 
 /// What a node had of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Share {
-    pub(super) node: u32,
-    pub(super) may_use: f32,
-    pub(super) demand: f32,
-    pub(super) admitted: f32,
+pub(crate) struct Share {
+    pub(crate) node: u32,
+    pub(crate) may_use: f32,
+    pub(crate) demand: f32,
+    pub(crate) admitted: f32,
     /// Of the node at last, like its lease.
-    pub(super) weight: f32,
+    pub(crate) weight: f32,
     /// How long ago the lease was renewed, in seconds.
-    pub(super) lease_age: f32,
+    pub(crate) lease_age: f32,
 }
 
 /// By the names of the limits.
@@ -91,7 +91,7 @@ struct State {
 
 /// The last hour and the last day of a fleet, while this coordinator led.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     state: Mutex<State>,
     file: Option<PathBuf>,
 }
@@ -135,12 +135,12 @@ impl Share {
 
 impl Counts {
     /// How much that is of what calls asked for, in percent.
-    pub(super) fn percent(&self, units: f32) -> Option<f32> {
+    pub(crate) fn percent(&self, units: f32) -> Option<f32> {
         (self.asked > 0.0).then(|| units / self.asked * 100.0)
     }
 
     /// What a node had.
-    pub(super) fn share(&self, node: u32) -> Option<&Share> {
+    pub(crate) fn share(&self, node: u32) -> Option<&Share> {
         let at = self.shares.binary_search_by_key(&node, |share| share.node);
         self.shares.get(at.ok()?)
     }
@@ -153,7 +153,7 @@ fn drawn(number: f64) -> f32 {
 
 /// Units a second.
 #[expect(clippy::cast_precision_loss, reason = "it is only drawn")]
-pub(super) fn per_s(point: &Point<Counts>, units: f32) -> f32 {
+pub(crate) fn per_s(point: &Point<Counts>, units: f32) -> f32 {
     units * 1_000.0 / point.millis.max(1) as f32
 }
 
@@ -266,7 +266,7 @@ impl Kept {
 
 impl History {
     /// What this file has, to which more is added.
-    pub(super) fn open(file: Option<PathBuf>) -> Self {
+    pub(crate) fn open(file: Option<PathBuf>) -> Self {
         let read = |file: &PathBuf| read_history(file, FORMAT);
         let kept = file.as_ref().map_or_else(|| Ok(Kept::default()), read);
         let kept = kept.unwrap_or_else(|error| {
@@ -284,7 +284,7 @@ impl History {
     }
 
     /// Writes it to the file, if there is one. Waits for the disk.
-    pub(super) fn write(&self) {
+    pub(crate) fn write(&self) {
         let Some(file) = &self.file else { return };
         let mut kept = self.state().kept.clone();
         kept.bound(MOST_IN_FILE, MOST_IN_FILE);
@@ -298,11 +298,11 @@ impl History {
     }
 
     /// Adds a look at the fleet.
-    pub(super) fn add(&self, status: &FleetStatus) {
+    pub(crate) fn add(&self, status: &FleetStatus) {
         self.add_at(status, Timestamp::now().as_second());
     }
 
-    pub(super) fn add_at(&self, status: &FleetStatus, at: i64) {
+    pub(crate) fn add_at(&self, status: &FleetStatus, at: i64) {
         let mut state = self.state();
         let state = &mut *state;
         let (now, mut looked) = (LastLook::of(status), look(status));
@@ -332,12 +332,12 @@ impl History {
     }
 
     /// How many looks were added.
-    pub(super) fn looks(&self) -> u64 {
+    pub(crate) fn looks(&self) -> u64 {
         self.state().looks
     }
 
     /// The steps of a limit.
-    pub(super) fn series(&self, limit: &str, span: Span) -> Option<Series<Counts>> {
+    pub(crate) fn series(&self, limit: &str, span: Span) -> Option<Series<Counts>> {
         let kept = &self.state().kept;
         let limits = if span == Span::Day {
             &kept.day
@@ -349,11 +349,11 @@ impl History {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A leader of this epoch, with so many nodes, that has heard of so many units.
-    pub(in crate::fleet) fn heard(
+    pub(crate) fn heard(
         epoch: u64,
         nodes: u32,
         [asked, refused, degraded]: [f64; 3],
@@ -379,7 +379,7 @@ pub(super) mod tests {
         serde_json::from_str(&text).unwrap()
     }
 
-    pub(in crate::fleet) fn status(nodes: u32) -> FleetStatus {
+    pub(crate) fn status(nodes: u32) -> FleetStatus {
         heard(1, nodes, [0.0; 3])
     }
 

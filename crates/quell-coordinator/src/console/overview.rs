@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::seen::{CallsStatus, KeyStatus};
+use crate::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use askama::Template;
 use axum::extract::{Request, State};
-use quell_coordinator::seen::{CallsStatus, KeyStatus};
-use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use quell_host::console::candidate::candidate_now;
 use quell_host::console::key_table::{FleetCalls, Key};
 use quell_host::console::page::{Fields, PageResult, Viewer};
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::Console;
 use super::chart::{self, Drawn, View};
 use super::pages::NodeNow;
-use quell_coordinator::report::{
+use crate::report::{
     Kind, head, key_words, notes, now_ms, rate, state, troubles_and_others, whose, within,
 };
 use quell_host::wait;

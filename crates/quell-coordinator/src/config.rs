@@ -1,0 +1,135 @@
+//! Configuration: what a coordinator needs to know before it starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use axum::http::HeaderName;
+use ipnet::IpNet;
+use quell_host::access::CredentialsSource;
+use quell_host::config_error::{ConfigError, field};
+use quell_host::user_header::check_user_header;
+
+mod store;
+mod terms;
+
+pub use store::{EtcdAccess, EtcdAccessError, FleetStore};
+pub use terms::Terms;
+
+/// Everything that a coordinator needs to know before it starts.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the fleet is kept.
+    pub store: FleetStore,
+    /// Files and directories with the rules, or one store that has them.
+    pub rules: Vec<PathBuf>,
+    /// How rules in etcd are reached.
+    pub rules_access: EtcdAccess,
+    /// Where the last changes that people made are kept.
+    pub changes: Option<PathBuf>,
+    /// Where it listens, and where others find it.
+    pub sockets: SocketConfig,
+    /// Certificates and credentials.
+    pub access: AccessConfig,
+    /// The durations and the size of the fleet.
+    pub terms: Terms,
+    /// Most bytes that messages of nodes take together.
+    pub max_buffer_bytes: usize,
+}
+
+/// Where a coordinator listens.
+#[derive(Clone, Debug)]
+pub struct SocketConfig {
+    /// Where nodes connect.
+    pub listen: SocketAddr,
+    /// Where operators, consoles and Prometheus connect; `None`: nowhere.
+    pub admin: Option<SocketAddr>,
+    /// The URL at which nodes reach it, if that is not the one of the address.
+    pub url: Option<String>,
+    /// The URL at which operators reach it, if that is not the one of the address.
+    pub admin_url: Option<String>,
+}
+
+/// Certificates and credentials.
+#[derive(Clone, Debug)]
+pub struct AccessConfig {
+    /// The name of the fleet: in etcd, and in the certificates of nodes.
+    pub fleet: String,
+    /// For TLS: PEM files with the certificate of this coordinator, and with its private key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// A PEM file with the authorities that sign the certificates of nodes.
+    pub client_authorities: Option<PathBuf>,
+    /// Where the credentials are.
+    pub credentials: Option<CredentialsSource>,
+    /// Whether addresses beyond loopback are accepted without TLS or without credentials.
+    pub insecure: bool,
+    /// Host names by which operators may ask, besides addresses and localhost.
+    pub hosts: Vec<String>,
+    /// The header by which a proxy names a person to the console.
+    pub console_user_header: Option<HeaderName>,
+    /// The networks from which alone that header counts.
+    pub console_proxy: Vec<IpNet>,
+}
+
+impl Config {
+    /// Refuses settings that do not fit together, and addresses that strangers can reach, unless the operator
+    /// insists.
+    ///
+    /// # Errors
+    /// Which setting is wrong, and what to write. What it names are flags of `quell fleet coordinator`.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.terms.check()?;
+        self.store.check()?;
+        self.access.check(&self.sockets)
+    }
+}
+
+impl AccessConfig {
+    /// Neither certificates nor credentials, for the fleet of this name.
+    #[must_use]
+    pub fn open(fleet: &str) -> Self {
+        Self {
+            fleet: fleet.to_owned(),
+            certificate: None,
+            client_authorities: None,
+            credentials: None,
+            insecure: false,
+            hosts: Vec::new(),
+            console_user_header: None,
+            console_proxy: Vec::new(),
+        }
+    }
+
+    fn check(&self, sockets: &SocketConfig) -> Result<(), ConfigError> {
+        let (header, proxies) = (&self.console_user_header, &self.console_proxy);
+        let is_closed = self.credentials.is_some();
+        let checked = check_user_header(header.is_some(), !proxies.is_empty(), is_closed);
+        checked.map_err(|(key, reason)| field(key, reason))?;
+        if self.insecure {
+            return Ok(());
+        }
+        let knows_nodes = self.credentials.is_some() || self.client_authorities.is_some();
+        let nodes = ("listen", Some(sockets.listen), knows_nodes);
+        let admin = ("admin", sockets.admin, self.credentials.is_some());
+        for (listener, address, knows_callers) in [nodes, admin] {
+            let Some(address) = address.filter(|at| !at.ip().to_canonical().is_loopback()) else {
+                continue;
+            };
+            let (lacks, write) = match (self.certificate.is_some(), knows_callers) {
+                (true, true) => continue,
+                (false, _) => ("there is no TLS", "--tls-cert and --tls-key"),
+                (true, false) if listener == "listen" => (
+                    "everybody may be a node",
+                    "--credentials or --tls-client-ca",
+                ),
+                (true, false) => ("everybody may change the fleet", "--credentials"),
+            };
+            let reason = format!(
+                "{address} can be reached from other machines, and {lacks}: write {write}, or a loopback \
+                 address such as 127.0.0.1:{}, or say --insecure if the network keeps strangers out",
+                address.port()
+            );
+            return Err(field(listener, reason));
+        }
+        Ok(())
+    }
+}

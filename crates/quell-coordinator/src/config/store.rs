@@ -1,0 +1,169 @@
+//! Store: where a coordinator keeps the fleet.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::string::FromUtf8Error;
+
+use quell_host::config_error::{ConfigError, field};
+use tokio::sync::watch;
+
+use crate::error::ServeError;
+use crate::leader::{Leader, StartError, Wanted};
+use crate::session::{Session, SessionOptions};
+use crate::store::{EmbeddedStore, EtcdOptions, EtcdTls};
+
+/// Where the fleet is kept.
+#[derive(Clone, Debug)]
+pub enum FleetStore {
+    /// In this file, for one coordinator.
+    Embedded(PathBuf),
+    /// In etcd, for several.
+    Etcd {
+        /// Its URLs.
+        urls: Vec<String>,
+        /// How it is reached.
+        access: EtcdAccess,
+    },
+}
+
+impl FleetStore {
+    /// Where the list of changes is, unless a setting says otherwise: beside the file.
+    #[must_use]
+    pub fn changes(&self) -> Option<PathBuf> {
+        let Self::Embedded(path) = self else {
+            return None;
+        };
+        let mut path = path.clone().into_os_string();
+        path.push(".changes");
+        Some(path.into())
+    }
+
+    /// Refuses URLs that cannot be used.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let Self::Etcd { urls, access } = self else {
+            return Ok(());
+        };
+        let is_url = |url: &&String| url.starts_with("http://") || is_tls(url);
+        if let Some(url) = urls.iter().find(|url| !is_url(url)) {
+            let reason =
+                format!("`{url}` is no URL of etcd: write http://HOST:2379 or https://HOST:2379");
+            return Err(field("etcd", reason));
+        }
+        let says_tls = access.authority.is_some() || access.identity.is_some();
+        if says_tls && let Some(url) = urls.iter().find(|url| !is_tls(url)) {
+            let reason = format!(
+                "{url} is not TLS: write an https URL, or leave --etcd-ca and --etcd-cert out"
+            );
+            return Err(field("etcd", reason));
+        }
+        Ok(())
+    }
+
+    /// Starts a coordinator over this store.
+    ///
+    /// # Errors
+    /// Why it cannot start; that etcd does not answer is no error.
+    pub(crate) fn start(
+        &self,
+        options: SessionOptions,
+        wanted: watch::Receiver<Wanted>,
+    ) -> Result<Leader, ServeError> {
+        match self {
+            Self::Embedded(path) => {
+                let store = EmbeddedStore::open(path)?;
+                let session = Session::start(store, options).map_err(StartError::from)?;
+                Ok(Leader::start(session, wanted))
+            }
+            Self::Etcd { urls, access } => {
+                let access = access.options(urls.iter().any(|url| is_tls(url)))?;
+                Ok(Leader::start_on_etcd(
+                    urls.clone(),
+                    access,
+                    options,
+                    wanted,
+                )?)
+            }
+        }
+    }
+}
+
+fn is_tls(url: &str) -> bool {
+    url.starts_with("https://")
+}
+
+impl fmt::Display for FleetStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded(path) => path.display().fmt(f),
+            Self::Etcd { urls, .. } => write!(f, "etcd at {}", urls.join(", ")),
+        }
+    }
+}
+
+/// What etcd asks for.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdAccess {
+    /// A PEM file with the authority that signed its certificates; the system's without one.
+    pub authority: Option<PathBuf>,
+    /// PEM files with the certificate to show, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// A user, and a file with the password.
+    pub user: Option<(String, PathBuf)>,
+}
+
+/// A file with what etcd asks for cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EtcdAccessError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A password is no text.
+    #[error("{} is no text", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// Where it is none.
+        source: FromUtf8Error,
+    },
+}
+
+impl EtcdAccess {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`EtcdAccessError`].
+    pub fn options(&self, is_tls: bool) -> Result<EtcdOptions, EtcdAccessError> {
+        let user = self.user.as_ref().map(|(name, path)| {
+            let password = String::from_utf8(read(path)?);
+            let password = password.map_err(|source| EtcdAccessError::NotText {
+                path: path.clone(),
+                source,
+            })?;
+            Ok::<_, EtcdAccessError>((name.clone(), password.trim().to_owned()))
+        });
+        let identity = self.identity.as_ref();
+        let identity =
+            identity.map(|(cert, key)| Ok::<_, EtcdAccessError>((read(cert)?, read(key)?)));
+        let tls = EtcdTls {
+            authority: self.authority.as_deref().map(read).transpose()?,
+            identity: identity.transpose()?,
+        };
+        Ok(EtcdOptions {
+            user: user.transpose()?,
+            tls: is_tls.then_some(tls),
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, EtcdAccessError> {
+    std::fs::read(path).map_err(|source| EtcdAccessError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,83 @@
+//! Why a coordinator does not start, or ends by itself.
+
+use std::io;
+use std::net::SocketAddr;
+
+use quell::rule_store::RuleStoreError;
+use quell_host::access::CredentialsError;
+use quell_host::config_error::ConfigError;
+use quell_host::tls::TlsError;
+use quell_rules::Problem;
+
+use crate::config::EtcdAccessError;
+use crate::leader::{Ended, StartError};
+use crate::store::OpenError;
+
+/// Why a coordinator does not start, or ends by itself. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The rules have mistakes: each with its place and what to write.
+    #[error("{} in the rules", counted(.0.len(), "mistake"))]
+    Rules(Vec<Problem>),
+    /// Rules cannot be read from a store.
+    #[error("cannot read the rules in {url}")]
+    RulesStore {
+        /// Where it is; shows no password.
+        url: String,
+        /// Why.
+        source: RuleStoreError,
+    },
+    /// A store has no rules yet.
+    #[error("{url} has no rules yet: {advice}")]
+    NoRules {
+        /// Where it is; shows no password.
+        url: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The rules are sound, and a fleet cannot follow them.
+    #[error("{0}")]
+    Impossible(String),
+    /// What etcd asks for cannot be read.
+    #[error(transparent)]
+    EtcdAccess(#[from] EtcdAccessError),
+    /// The credentials cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The files for TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system does not say where a socket is.
+    #[error("a socket has no address")]
+    NoAddress(#[source] io::Error),
+    /// The file of the fleet cannot be used.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The coordinator cannot start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The coordinator cannot go on.
+    #[error(transparent)]
+    Ended(#[from] Ended),
+    /// The task that leads has ended without a reason.
+    #[error("the task that leads has ended: look at the log")]
+    TaskEnded,
+}
+
+/// `1 mistake`, `2 mistakes`.
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
