@@ -333,7 +333,7 @@ impl Admin {
         request: Request,
     ) -> Result<(Author, T), Refusal> {
         let peer = request.extensions().get::<Peer>();
-        let from = peer.map(|peer| peer.address.ip().to_string());
+        let from = peer.and_then(Peer::ip).map(|address| address.to_string());
         let (by, mut fields) = { self.body::<Map<String, Value>>(request, Wants::Operate) }.await?;
         let invalid = |detail: String| Refusal::new(ProblemKind::InvalidField, detail);
         let why = match fields.remove("reason") {

@@ -230,9 +230,9 @@ impl Visit {
             self.service.seen().forget(member, self.stream);
         }
         if let End::Told(status) = end {
-            let address = self.peer.as_ref().map(|peer| peer.address);
+            let remote = self.peer.as_ref().map(|peer| peer.remote.to_string());
             let (name, reason) = (&self.visitor.name, status.message());
-            tracing::debug!(?address, %name, %reason, "a member's stream is ended");
+            tracing::debug!(?remote, %name, %reason, "a member's stream is ended");
             let told = timeout(UNREAD, self.answers.send(Err(status))).await;
             drop(told);
         }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
-use quell_host::access::{Access, ClientCertificate, Denied as NotPermitted, Grant, Role};
+use quell_host::access::{Access, Denied as NotPermitted, Grant, Role};
 use quell_host::console::host::Ingress;
 use quell_host::console::page::Menu;
 use quell_host::console::shell::Shell;
 use quell_host::file_watch::Watch;
-use quell_host::tls::Tls;
+use quell_host::reply;
+use quell_host::tls::{Acceptor, Tls};
 use quell_shares::plan::MemberId;
 
 use crate::config::AccessConfig;
 use crate::error::ServeError;
 use crate::gate::{Denied, Gate, Shown, Visitor, Wants};
-use crate::listen::TlsNow;
 
 /// Who may come in, and the certificate that they are met with.
 #[derive(Debug)]
@@ -69,9 +69,10 @@ impl CoordinatorAuth {
         Shell::standalone(Arc::clone(&self.access), ingress, menu)
     }
 
-    pub(crate) fn tls_now(&self) -> Option<TlsNow> {
-        let tls = Arc::clone(self.tls.as_ref()?);
-        Some(Arc::new(move || Some(tls.http_now())))
+    /// What listeners need to speak TLS, and their answer to those who do not.
+    pub(crate) fn tls(&self) -> Option<(Acceptor, Arc<[u8]>)> {
+        let tls = self.tls.as_ref()?;
+        Some((tls.http(), reply::no_tls()))
     }
 
     /// The files that all this is read from.
@@ -128,10 +129,8 @@ fn visitor(grant: &Grant, named: Option<MemberId>) -> Result<Visitor, Denied> {
 
 impl Gate for CoordinatorAuth {
     fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied> {
-        let certificate = shown.certificate.map(ClientCertificate::read);
-        let member = certificate
-            .as_ref()
-            .and_then(|certificate| certificate.fleet_member(&self.fleet));
+        let certificate = shown.certificate;
+        let member = certificate.and_then(|shown| shown.fleet_member(&self.fleet));
         // Where no token is known, showing one is no reason to be let in.
         let shows_token = shown.token.is_some() && self.access.is_closed();
         if wants == Wants::Attend && !shows_token {
@@ -152,7 +151,7 @@ impl Gate for CoordinatorAuth {
         }
         let caller = match shown.token {
             Some(token) => self.access.of_token(None, token),
-            None => self.access.of_connection(certificate.as_ref()),
+            None => self.access.of_connection(certificate),
         };
         let role = match wants {
             Wants::Attend => Role::Node,

@@ -328,7 +328,7 @@ impl<S> Budgeted<S> {
         let shown = credentials.shown();
         match (shown.token, shown.certificate) {
             (None, None) => {
-                let address = peer.map(|peer| peer.address.ip());
+                let address = peer.and_then(Peer::ip);
                 self.budget.hasher.hash_one(address)
             }
             shown => self.budget.hasher.hash_one(shown),

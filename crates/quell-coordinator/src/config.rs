@@ -1,6 +1,6 @@
 //! Configuration: what a coordinator needs to know before it starts.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use axum::http::HeaderName;
@@ -8,6 +8,8 @@ use ipnet::IpNet;
 use quell_host::access::CredentialsSource;
 use quell_host::config_error::{ConfigError, field};
 use quell_host::user_header::check_user_header;
+
+use crate::budget::Budget;
 
 mod store;
 mod terms;
@@ -71,6 +73,37 @@ pub struct AccessConfig {
 }
 
 impl Config {
+    /// A coordinator of the fleet `default` that this machine alone can reach, at ports 7600 and 7601, without
+    /// TLS and credentials.
+    #[must_use]
+    pub fn new(store: FleetStore, rules: Vec<PathBuf>) -> Self {
+        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self {
+            changes: store.changes(),
+            store,
+            rules,
+            rules_access: EtcdAccess::default(),
+            sockets: SocketConfig {
+                listen: loopback(7600),
+                admin: Some(loopback(7601)),
+                url: None,
+                admin_url: None,
+            },
+            access: AccessConfig {
+                fleet: "default".to_owned(),
+                certificate: None,
+                client_authorities: None,
+                credentials: None,
+                insecure: false,
+                hosts: Vec::new(),
+                console_user_header: None,
+                console_proxy: Vec::new(),
+            },
+            terms: Terms::default(),
+            max_buffer_bytes: Budget::MOST,
+        }
+    }
+
     /// Refuses settings that do not fit together, and addresses that strangers can reach, unless the operator
     /// insists.
     ///
@@ -84,21 +117,6 @@ impl Config {
 }
 
 impl AccessConfig {
-    /// Neither certificates nor credentials, for the fleet of this name.
-    #[must_use]
-    pub fn open(fleet: &str) -> Self {
-        Self {
-            fleet: fleet.to_owned(),
-            certificate: None,
-            client_authorities: None,
-            credentials: None,
-            insecure: false,
-            hosts: Vec::new(),
-            console_user_header: None,
-            console_proxy: Vec::new(),
-        }
-    }
-
     fn check(&self, sockets: &SocketConfig) -> Result<(), ConfigError> {
         let (header, proxies) = (&self.console_user_header, &self.console_proxy);
         let is_closed = self.credentials.is_some();

@@ -150,7 +150,7 @@ impl Console {
 async fn identify(State(shell): State<Arc<Shell>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().cloned();
     if let Some(peer) = peer {
-        shell.identify(&mut request, peer.address.ip(), peer.certificate.as_deref());
+        shell.identify(&mut request, peer.ip(), peer.certificate.as_deref());
     }
     next.run(request).await
 }

@@ -1,11 +1,9 @@
 //! Why a coordinator does not start, or ends by itself.
 
-use std::io;
-use std::net::SocketAddr;
-
 use quell::rule_store::RuleStoreError;
 use quell_host::access::CredentialsError;
 use quell_host::config_error::ConfigError;
+use quell_host::listen::BindError;
 use quell_host::tls::TlsError;
 use quell_rules::Problem;
 
@@ -52,16 +50,8 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The system does not say where a socket is.
-    #[error("a socket has no address")]
-    NoAddress(#[source] io::Error),
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// The file of the fleet cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),

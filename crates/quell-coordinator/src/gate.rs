@@ -2,10 +2,12 @@
 //! is asked, and how the answer is told.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use quell_fleet::terms::NodeTerms;
+use quell_host::access::ClientCertificate;
+use quell_host::address::Address;
 use quell_protocol::http::bearer_token;
 use tonic::Status;
 
@@ -27,8 +29,8 @@ pub enum Wants {
 pub struct Shown<'a> {
     /// The token in the head of the request.
     pub token: Option<&'a [u8]>,
-    /// The certificate of the connection, in DER; an authority that the listener trusts signed it.
-    pub certificate: Option<&'a [u8]>,
+    /// The certificate of the connection; an authority that the listener trusts signed it.
+    pub certificate: Option<&'a ClientCertificate>,
 }
 
 /// Somebody who was let in.
@@ -96,18 +98,26 @@ impl Gate for Open {
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The other end.
-    pub address: SocketAddr,
-    /// The certificate that it showed, in DER.
-    pub certificate: Option<Arc<[u8]>>,
+    pub remote: Address,
+    /// The certificate that it showed.
+    pub certificate: Option<Arc<ClientCertificate>>,
     /// Held by the connection, and by each request on it for as long as it lasts.
     pub(crate) in_use: Arc<()>,
+}
+
+impl Peer {
+    /// The address of the other end.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.remote.ip()
+    }
 }
 
 /// What a caller has shown, kept to be shown again when the gate changes.
 #[derive(Clone, Default)]
 pub(crate) struct Credentials {
     token: Option<Box<[u8]>>,
-    certificate: Option<Arc<[u8]>>,
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Credentials {

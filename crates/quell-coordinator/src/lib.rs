@@ -25,7 +25,6 @@ pub mod attend;
 mod auth;
 pub mod budget;
 mod by_member;
-mod callers;
 pub mod clock;
 pub mod codec;
 pub mod config;

@@ -1,13 +1,10 @@
-//! Listen: accepts connections, plain or TLS, and serves HTTP on them.
+//! Listen: serves HTTP on the connections of a listener.
 //!
-//! A connection costs memory, so their number is bounded, in all and for one address; one on which nothing
-//! is going on is closed, and one whose other end is gone is found by pings. An address that shows one
-//! unknown token after the other loses a connection with each.
+//! A connection on which nothing is going on is closed, and one whose other end is gone is found by pings. An
+//! address that shows one unknown token after the other loses a connection with each.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,22 +14,21 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use quell::clock::{Clock, SystemClock};
+use quell_host::access::FailedLogins;
+use quell_host::budget::Budget;
+use quell_host::console::host::FAILED_LOGINS;
+use quell_host::health::Phase;
+use quell_host::listen::{Accepted, ListenScope, ListenSettings, Listener as HostListener, Stream};
+use quell_host::numbers::ListenerMetrics;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_rustls::rustls::ServerConfig;
+use tokio::time::{Instant, sleep_until, timeout};
 use tower_service::Service;
 
-use crate::callers::Callers;
 use crate::gate::Peer;
-use crate::metrics::ListenerNumbers;
 
-mod handshake;
 mod metered;
 
-use handshake::shake_hands;
 use metered::Metered;
 
 /// How long a client may take to shake hands, and to send the head of a request.
@@ -61,21 +57,18 @@ const TOKENS: [&str; 2] = ["authorization", "x-quell-token"];
 /// The code of gRPC for a caller that is not known.
 const UNAUTHENTICATED: &[u8] = b"16";
 
-/// How long to wait when the system has no more sockets.
-const NO_SOCKET: Duration = Duration::from_millis(100);
+/// Memory for the TLS of a connection, twice what it draws: the bound is the number of connections, also for
+/// one address.
+const OF_TLS: usize = 2 * 24 * 1_024;
 
 /// How long connections have to end after a listener was told to stop.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Says with which certificate a connection that begins now is met; none: it is not met.
-pub type TlsNow = Arc<dyn Fn() -> Option<Arc<ServerConfig>> + Send + Sync>;
-
-/// A listener.
+/// A listener, and what is served on it.
+#[derive(Debug)]
 pub struct Listener {
-    /// The socket.
-    pub socket: TcpListener,
-    /// Without it connections are plain.
-    pub tls: Option<TlsNow>,
+    /// Where connections come in, plain or over TLS.
+    pub socket: HostListener,
     /// The most connections at once; what is more is closed at once.
     pub connections: usize,
     /// The most of one address, or of one /64 of IPv6.
@@ -83,22 +76,13 @@ pub struct Listener {
     /// Whether only HTTP/2 is spoken, as gRPC does.
     pub only_http2: bool,
     /// Where its connections are counted.
-    pub numbers: Arc<ListenerNumbers>,
-}
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listener")
-            .field("socket", &self.socket)
-            .field("tls", &self.tls.is_some())
-            .finish_non_exhaustive()
-    }
+    pub numbers: Arc<ListenerMetrics>,
 }
 
 impl Listener {
-    /// Serves connections with `service` until `stop` changes or is dropped. A request that is let in
-    /// finds its [`Peer`] among its extensions.
-    pub async fn serve<S, B>(self, service: S, mut stop: watch::Receiver<bool>)
+    /// Serves connections with `service` until the process stops. A request that is let in finds its [`Peer`]
+    /// among its extensions.
+    pub async fn serve<S, B>(self, service: S, phase: watch::Receiver<Phase>)
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
         S: Clone + Send + Sync + 'static,
@@ -107,80 +91,42 @@ impl Listener {
         B::Data: Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let numbers = Arc::clone(&self.numbers);
-        let (most, of_one) = (self.connections, self.connections_per_address);
-        let callers = Callers::new(most, of_one, Arc::clone(&numbers));
-        let mut open = JoinSet::new();
-        let (tell, told) = watch::channel(false);
-        loop {
-            let accepted = tokio::select! {
-                accepted = self.socket.accept() => accepted,
-                Some(_) = open.join_next() => {
-                    numbers.open.set(open.len());
-                    continue;
-                }
-                _ = stop.changed() => break,
-            };
-            let (stream, address) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    self.note(&error).await;
-                    continue;
-                }
-            };
-            numbers.accepted.increment();
-            let Some(place) = callers.take(address.ip()) else {
-                continue;
-            };
-            let peer = Peer {
-                address,
-                certificate: None,
-                in_use: Arc::new(()),
-            };
-            let (tls, only_http2) = (self.tls.clone(), self.only_http2);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let logins = Arc::new(FailedLogins::new(FAILED_LOGINS, &clock));
+        let scope = ListenScope {
+            settings: ListenSettings {
+                max_connections: self.connections,
+                max_connections_per_address: self.connections_per_address,
+                header_timeout: PATIENCE,
+            },
+            phase: phase.clone(),
+            buffers: Budget::new(self.connections * OF_TLS),
+            numbers: Arc::clone(&self.numbers),
+        };
+        let (numbers, only_http2) = (self.numbers, self.only_http2);
+        let start = move |accepted: Accepted| {
             let service = Counted {
                 service: service.clone(),
-                callers: Arc::clone(&callers),
+                logins: Arc::clone(&logins),
                 numbers: Arc::clone(&numbers),
                 lost: Arc::default(),
             };
-            let told = told.clone();
-            // Before it can ask how many there are.
-            numbers.open.set(open.len() + 1);
-            open.spawn(async move {
-                let _place = place;
-                if let Err(error) = converse(stream, peer, tls, only_http2, service, told).await {
-                    tracing::debug!(%address, %error, "a connection failed");
-                }
-            });
-        }
-        drop(tell);
+            converse(accepted, only_http2, service, phase.clone())
+        };
+        // What has no place is closed without a word.
+        let mut open = self.socket.accept(scope, |_, _| Arc::from([]), start).await;
         let ended = async { while open.join_next().await.is_some() {} };
         let in_time = timeout(LAST, ended).await;
         drop(in_time);
     }
-
-    async fn note(&self, error: &io::Error) {
-        let is_of_client = matches!(
-            error.kind(),
-            io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-        );
-        if !is_of_client {
-            tracing::error!(%error, "no connection can be accepted: let the process open more files");
-            sleep(NO_SOCKET).await;
-        }
-    }
 }
 
 async fn converse<S, B>(
-    stream: TcpStream,
-    mut peer: Peer,
-    tls: Option<TlsNow>,
+    accepted: Accepted,
     only_http2: bool,
     service: Counted<S>,
-    told: watch::Receiver<bool>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
-where
+    phase: watch::Receiver<Phase>,
+) where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -188,30 +134,23 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    stream.set_nodelay(true)?;
-    let Some(tls) = tls else {
-        return hold(stream, peer, only_http2, service, told).await;
+    let peer = Peer {
+        remote: accepted.remote,
+        certificate: accepted.certificate,
+        in_use: Arc::new(()),
     };
-    let Some(config) = tls() else {
-        return Ok(());
-    };
-    let shaken = timeout(PATIENCE, shake_hands(stream, config)).await;
-    let shaken = shaken.map_err(io::Error::from).flatten();
-    let Some(stream) = shaken.inspect_err(|_| service.numbers.tls_errors.increment())? else {
-        return Ok(());
-    };
-    let (_, session) = stream.get_ref();
-    let shown = session.peer_certificates().and_then(|chain| chain.first());
-    peer.certificate = shown.map(|certificate| Arc::from(certificate.as_ref()));
-    hold(stream, peer, only_http2, service, told).await
+    let remote = peer.remote.clone();
+    if let Err(error) = hold(accepted.stream, peer, only_http2, service, phase).await {
+        tracing::debug!(%remote, %error, "a connection failed");
+    }
 }
 
 /// A service whose failed logins are counted.
 #[derive(Clone)]
 struct Counted<S> {
     service: S,
-    callers: Arc<Callers>,
-    numbers: Arc<ListenerNumbers>,
+    logins: Arc<FailedLogins>,
+    numbers: Arc<ListenerMetrics>,
     /// Notified when the connection is to end because of them.
     lost: Arc<Notify>,
 }
@@ -226,7 +165,8 @@ impl<S> Counted<S> {
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
     {
-        let (address, callers) = (peer.address.ip(), Arc::clone(&self.callers));
+        let address = peer.ip();
+        let (logins, numbers) = (Arc::clone(&self.logins), Arc::clone(&self.numbers));
         let lost = Arc::clone(&self.lost);
         let shows_token = TOKENS
             .iter()
@@ -234,7 +174,7 @@ impl<S> Counted<S> {
         let answer = self.service.clone().call(request);
         async move {
             let answer = answer.await?;
-            if shows_token && is_unknown(&answer) && callers.note_failed_login(address) {
+            if shows_token && is_unknown(&answer) && logins.note(address, &numbers) {
                 lost.notify_one();
             }
             Ok(answer)
@@ -274,15 +214,14 @@ fn protocol(only_http2: bool) -> Builder<TokioExecutor> {
 
 /// Serves one connection, until it ends, has been idle, has shown too many unknown tokens, or the listener
 /// stops.
-async fn hold<I, S, B>(
-    stream: I,
+async fn hold<S, B>(
+    stream: Stream,
     peer: Peer,
     only_http2: bool,
     service: Counted<S>,
-    mut told: watch::Receiver<bool>,
+    mut phase: watch::Receiver<Phase>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
     S: Clone + Send + Sync + 'static,
     S::Future: Send + 'static,
@@ -305,7 +244,7 @@ where
     loop {
         tokio::select! {
             ended = connection.as_mut() => return ended,
-            _ = told.changed(), if !closes => {
+            _ = phase.wait_for(|phase| *phase == Phase::Stopping), if !closes => {
                 connection.as_mut().graceful_shutdown();
                 closes = true;
             }

@@ -1,10 +1,10 @@
 //! Metrics: the numbers of a coordinator, as Prometheus reads them (text format 0.0.4).
 
-use std::fmt::{Display, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use quell_host::metrics_text::MetricsText;
+use quell_host::numbers::ListenerMetrics;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState};
 use quell_shares::message::Totals;
@@ -20,9 +20,9 @@ pub struct Metrics {
     /// When the wanted limits were last read without an error, or their store had nothing newer.
     config_read: Mutex<Instant>,
     /// Of the listener that nodes call.
-    pub nodes: Arc<ListenerNumbers>,
+    pub nodes: Arc<ListenerMetrics>,
     /// Of the listener that operators call.
-    pub admin: Arc<ListenerNumbers>,
+    pub admin: Arc<ListenerMetrics>,
 }
 
 impl Default for Metrics {
@@ -31,73 +31,6 @@ impl Default for Metrics {
             config_read: Mutex::new(Instant::now()),
             nodes: Arc::default(),
             admin: Arc::default(),
-        }
-    }
-}
-
-/// What is counted of the connections of one listener.
-#[derive(Debug, Default)]
-pub struct ListenerNumbers {
-    pub(crate) open: Number,
-    pub(crate) accepted: Number,
-    /// Connections that were closed since there were too many.
-    pub(crate) refused: Number,
-    /// Connections that were closed since their address had too many.
-    pub(crate) refused_to_address: Number,
-    pub(crate) failed_logins: Number,
-    pub(crate) tls_errors: Number,
-    /// Connections that sent too many frames beside their requests.
-    pub(crate) protocol_errors: Number,
-}
-
-/// A number that several tasks change.
-#[derive(Debug, Default)]
-pub(crate) struct Number(AtomicU64);
-
-impl Number {
-    pub(crate) fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: usize) {
-        let value = u64::try_from(value).unwrap_or(u64::MAX);
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// One metric: name, type and help.
-type About = (&'static str, &'static str, &'static str);
-
-struct Text(String);
-
-impl Text {
-    fn head(&mut self, (name, kind, help): About) {
-        let head = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        let _ = head;
-    }
-
-    fn number(&mut self, about: About, value: impl Display) {
-        self.head(about);
-        let _ = writeln!(self.0, "{} {value}", about.0);
-    }
-
-    fn by<V: Display>(
-        &mut self,
-        about: About,
-        label: &str,
-        values: impl IntoIterator<Item = (String, V)>,
-    ) {
-        self.head(about);
-        for (of, value) in values {
-            let of = of
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = writeln!(self.0, "{}{{{label}=\"{of}\"}} {value}", about.0);
         }
     }
 }
@@ -116,19 +49,15 @@ impl Metrics {
         let look = service.look(|core, _, now| core.leads(now).map(|ledger| ledger.view(now)));
         let view = look.await.ok().flatten();
         let status = service.status().borrow().clone();
-        let mut text = Text(String::with_capacity(4_096));
+        let mut text = MetricsText(String::with_capacity(4_096));
         self.coordinator(&mut text, &status);
         rules(&mut text, service.handout(), view.is_some());
-        listeners(&mut text, self);
+        text.listeners([("nodes", &*self.nodes), ("admin", &*self.admin)]);
         let messages = service
             .messages()
             .map(|(kind, count)| (kind.to_owned(), count));
         text.by(
-            (
-                "quell_fleet_messages_total",
-                "counter",
-                "Messages of nodes that were taken, and messages to nodes.",
-            ),
+            "quell_fleet_messages_total counter Messages of nodes that were taken, and messages to nodes.",
             "kind",
             messages,
         );
@@ -140,7 +69,7 @@ impl Metrics {
         text.0
     }
 
-    fn coordinator(&self, text: &mut Text, status: &Status) {
+    fn coordinator(&self, text: &mut MetricsText, status: &Status) {
         let age = self
             .config_read
             .lock()
@@ -148,59 +77,31 @@ impl Metrics {
         let epoch = status.epoch.unwrap_or(0);
         let is = u8::from;
         text.number(
-            (
-                "quell_fleet_leads",
-                "gauge",
-                "Whether this coordinator leads.",
-            ),
+            "quell_fleet_leads gauge Whether this coordinator leads.",
             is(status.epoch.is_some()),
         );
         text.number(
-            (
-                "quell_fleet_grants",
-                "gauge",
-                "Whether it grants; a new leader learns first.",
-            ),
+            "quell_fleet_grants gauge Whether it grants; a new leader learns first.",
             is(status.grants),
         );
         text.number(
-            (
-                "quell_fleet_epoch",
-                "gauge",
-                "The number of its leadership, within its generation.",
-            ),
+            "quell_fleet_epoch gauge The number of its leadership, within its generation.",
             generation::within(epoch),
         );
         text.number(
-            (
-                "quell_fleet_generation",
-                "gauge",
-                "The generation of the fleet; raised after a restore.",
-            ),
+            "quell_fleet_generation gauge The generation of the fleet; raised after a restore.",
             generation::of(epoch),
         );
         text.number(
-            (
-                "quell_fleet_store_up",
-                "gauge",
-                "Whether the configuration store answers.",
-            ),
+            "quell_fleet_store_up gauge Whether the configuration store answers.",
             is(status.trouble.is_none()),
         );
         text.number(
-            (
-                "quell_fleet_limits_refused",
-                "gauge",
-                "Whether wanted limits cannot be put into force.",
-            ),
+            "quell_fleet_limits_refused gauge Whether wanted limits cannot be put into force.",
             is(status.refused.is_some()),
         );
         text.number(
-            (
-                "quell_fleet_config_age_seconds",
-                "gauge",
-                "Time since the wanted limits were last read, or found to be the newest.",
-            ),
+            "quell_fleet_config_age_seconds gauge Time since the wanted limits were last read, or found to be the newest.",
             age,
         );
         leadership(text, status);
@@ -208,13 +109,9 @@ impl Metrics {
 }
 
 /// Whether rules are in use as they are to be, here and by the nodes that follow them.
-fn rules(text: &mut Text, handout: &Handout, leads: bool) {
+fn rules(text: &mut MetricsText, handout: &Handout, leads: bool) {
     text.number(
-        (
-            "quell_fleet_rules_failing",
-            "gauge",
-            "Whether rules cannot be used: they cannot be read, have a mistake, or are in force and not known here.",
-        ),
+        "quell_fleet_rules_failing gauge Whether rules cannot be used: they cannot be read, have a mistake, or are in force and not known here.",
         u8::from(handout.trouble().texts().next().is_some()),
     );
     if !leads {
@@ -222,144 +119,46 @@ fn rules(text: &mut Text, handout: &Handout, leads: bool) {
     }
     let (followers, applied) = handout.followers();
     text.number(
-        (
-            "quell_fleet_rules_followers",
-            "gauge",
-            "Connected nodes that follow the rules of the fleet.",
-        ),
+        "quell_fleet_rules_followers gauge Connected nodes that follow the rules of the fleet.",
         followers,
     );
     text.number(
-        (
-            "quell_fleet_rules_applied",
-            "gauge",
-            "Those of them that have the rules in force that they are to have.",
-        ),
+        "quell_fleet_rules_applied gauge Those of them that have the rules in force that they are to have.",
         applied,
     );
 }
 
-/// What both listeners count.
-fn listeners(text: &mut Text, metrics: &Metrics) {
-    let listeners = [("nodes", &metrics.nodes), ("admin", &metrics.admin)];
-    for (about, number) in OF_LISTENERS {
-        let of = |(name, numbers): (&str, &Arc<_>)| (name.to_owned(), number(numbers).get());
-        text.by(about, "listener", listeners.map(of));
-    }
-    let name = "quell_connections_refused_total";
-    text.head((
-        name,
-        "counter",
-        "Connections that were closed at once since this bound was reached.",
-    ));
-    for (listener, numbers) in listeners {
-        for (reason, number) in [
-            ("max_connections", &numbers.refused),
-            ("max_connections_per_address", &numbers.refused_to_address),
-        ] {
-            let count = number.get();
-            let line = writeln!(
-                text.0,
-                "{name}{{listener=\"{listener}\",reason=\"{reason}\"}} {count}"
-            );
-            let _ = line;
-        }
-    }
-}
-
-/// The number that a metric of a listener shows.
-type NumberOf = fn(&ListenerNumbers) -> &Number;
-
-const OF_LISTENERS: [(About, NumberOf); 5] = [
-    (
-        ("quell_connections", "gauge", "Connections that are open."),
-        |numbers| &numbers.open,
-    ),
-    (
-        ("quell_connections_total", "counter", "Connections so far."),
-        |numbers| &numbers.accepted,
-    ),
-    (
-        (
-            "quell_failed_logins_total",
-            "counter",
-            "Requests with a token that is not among the credentials.",
-        ),
-        |numbers| &numbers.failed_logins,
-    ),
-    (
-        (
-            "quell_tls_errors_total",
-            "counter",
-            "Handshakes of TLS that failed, and clients that did not begin one on a listener with TLS.",
-        ),
-        |numbers| &numbers.tls_errors,
-    ),
-    (
-        (
-            "quell_protocol_errors_total",
-            "counter",
-            "Connections that sent too many frames beside their requests.",
-        ),
-        |numbers| &numbers.protocol_errors,
-    ),
-];
-
 /// What is known of the leadership, and what the leader found.
-fn leadership(text: &mut Text, status: &Status) {
+fn leadership(text: &mut MetricsText, status: &Status) {
     let learns = status.elected.filter(|_| !status.grants);
     let learns = learns.map_or(0, |since| boottime().since(since).as_secs());
     text.number(
-        (
-            "quell_fleet_learning_seconds",
-            "gauge",
-            "For how long this leader has asked what nodes hold; 0 once it grants.",
-        ),
+        "quell_fleet_learning_seconds gauge For how long this leader has asked what nodes hold; 0 once it grants.",
         learns,
     );
     text.number(
-        (
-            "quell_fleet_turned_away",
-            "gauge",
-            "Nodes that ask for a seat and are given none, at most 100.",
-        ),
+        "quell_fleet_turned_away gauge Nodes that ask for a seat and are given none, at most 100.",
         status.turned_away.len(),
     );
     text.number(
-        (
-            "quell_fleet_store_writes",
-            "gauge",
-            "Whether the configuration store takes writes; 0 on a full disk: nobody joins, and nothing is changed.",
-        ),
+        "quell_fleet_store_writes gauge Whether the configuration store takes writes; 0 on a full disk: nobody joins, and nothing is changed.",
         u8::from(status.unwritten.is_none()),
     );
     text.number(
-        (
-            "quell_fleet_dominated",
-            "gauge",
-            "Whether one node has nearly all of a limit by its weight.",
-        ),
+        "quell_fleet_dominated gauge Whether one node has nearly all of a limit by its weight.",
         u8::from(status.dominant.is_some()),
     );
     text.number(
-        (
-            "quell_bound_violated_total",
-            "counter",
-            "How often nodes reported that together they admitted more than a limit allows.",
-        ),
+        "quell_bound_violated_total counter How often nodes reported that together they admitted more than a limit allows.",
         status.bound_violated,
     );
     text.number(
-        (
-            "quell_fleet_rollouts_taken_back_total",
-            "counter",
-            "Rollouts that left their band, and that this coordinator took back by itself.",
-        ),
+        "quell_fleet_rollouts_taken_back_total counter Rollouts that left their band, and that this coordinator took back by itself.",
         status.taken_back,
     );
 }
 
-fn fleet(text: &mut Text, view: &FleetView) {
+fn fleet(text: &mut MetricsText, view: &FleetView) {
     let states = [
         ("unknown", MemberState::Unknown),
         ("active", MemberState::Active),
@@ -369,28 +168,16 @@ fn fleet(text: &mut Text, view: &FleetView) {
     ];
     let count = |state| view.members.iter().filter(|one| one.state == state).count();
     text.by(
-        (
-            "quell_fleet_nodes",
-            "gauge",
-            "Nodes that have a seat, by state.",
-        ),
+        "quell_fleet_nodes gauge Nodes that have a seat, by state.",
         "state",
         states.map(|(name, state)| (name.to_owned(), count(state))),
     );
     text.number(
-        (
-            "quell_fleet_applied",
-            "gauge",
-            "Nodes that follow the plan that they are to follow.",
-        ),
+        "quell_fleet_applied gauge Nodes that follow the plan that they are to follow.",
         view.applied,
     );
     text.number(
-        (
-            "quell_fleet_revision",
-            "gauge",
-            "The revision of the plan in force, within its generation.",
-        ),
+        "quell_fleet_revision gauge The revision of the plan in force, within its generation.",
         generation::within(view.revision),
     );
     limits(text, view);
@@ -399,46 +186,36 @@ fn fleet(text: &mut Text, view: &FleetView) {
 /// One of the rates of a limit, in micro-units per second.
 type RateOf = fn(&LimitView) -> u64;
 
-fn limits(text: &mut Text, view: &FleetView) {
-    let rates: [(&str, &str, RateOf); 5] = [
+fn limits(text: &mut MetricsText, view: &FleetView) {
+    let rates: [(&str, RateOf); 5] = [
         (
-            "quell_fleet_limit_rate",
-            "Units per second of a limit.",
+            "quell_fleet_limit_rate gauge Units per second of a limit.",
             |limit| limit.rate,
         ),
         (
-            "quell_fleet_limit_most",
-            "Units per second of a limit, or of a larger one that nodes may still follow.",
+            "quell_fleet_limit_most gauge Units per second of a limit, or of a larger one that nodes may still follow.",
             |limit| limit.most,
         ),
         (
-            "quell_fleet_limit_entitled",
-            "The most units per second that all nodes may use now.",
+            "quell_fleet_limit_entitled gauge The most units per second that all nodes may use now.",
             |limit| limit.in_use,
         ),
         (
-            "quell_fleet_limit_silent",
-            "Units per second that silent nodes may use, and nobody else.",
+            "quell_fleet_limit_silent gauge Units per second that silent nodes may use, and nobody else.",
             |limit| limit.held_by_silent,
         ),
         (
-            "quell_fleet_limit_aside",
-            "Units per second that nobody may use after a restore, until an operator says that there are no \
-             strangers.",
+            "quell_fleet_limit_aside gauge Units per second that nobody may use after a restore, until an operator says that there are no strangers.",
             |limit| limit.aside,
         ),
     ];
-    for (name, about, rate) in rates {
+    for (about, rate) in rates {
         let one = |limit: &LimitView| (limit.name.to_string(), units(rate(limit)));
-        text.by((name, "gauge", about), "limit", view.limits.iter().map(one));
+        text.by(about, "limit", view.limits.iter().map(one));
     }
     let lag = |limit: &LimitView| (limit.name.to_string(), limit.lag.as_secs_f64());
     text.by(
-        (
-            "quell_fleet_limit_lag_seconds",
-            "gauge",
-            "For how long the node that has waited longest for its planned share has waited.",
-        ),
+        "quell_fleet_limit_lag_seconds gauge For how long the node that has waited longest for its planned share has waited.",
         "limit",
         view.limits.iter().map(lag),
     );
@@ -450,18 +227,14 @@ fn limits(text: &mut Text, view: &FleetView) {
         (limit.name.to_string(), members)
     });
     text.by(
-        (
-            "quell_fleet_limit_short_nodes",
-            "gauge",
-            "Nodes without their whole static share.",
-        ),
+        "quell_fleet_limit_short_nodes gauge Nodes without their whole static share.",
         "limit",
         short,
     );
 }
 
 /// What nodes answered under each limit.
-fn answers(text: &mut Text, view: &FleetView, tallies: &Tallies) {
+fn answers(text: &mut MetricsText, view: &FleetView, tallies: &Tallies) {
     let each = |value: fn(&Totals) -> u64| {
         let one = move |limit: &LimitView| {
             let total = tallies
@@ -472,29 +245,17 @@ fn answers(text: &mut Text, view: &FleetView, tallies: &Tallies) {
         view.limits.iter().map(one)
     };
     text.by(
-        (
-            "quell_fleet_limit_asked_total",
-            "counter",
-            "Units that calls asked nodes for, since this leader hears the nodes.",
-        ),
+        "quell_fleet_limit_asked_total counter Units that calls asked nodes for, since this leader hears the nodes.",
         "limit",
         each(|total| total.asked),
     );
     text.by(
-        (
-            "quell_fleet_limit_refused_total",
-            "counter",
-            "Those of them that were refused.",
-        ),
+        "quell_fleet_limit_refused_total counter Those of them that were refused.",
         "limit",
         each(|total| total.refused),
     );
     text.by(
-        (
-            "quell_fleet_limit_degraded_total",
-            "counter",
-            "Those of them that were answered without a grant of a coordinator.",
-        ),
+        "quell_fleet_limit_degraded_total counter Those of them that were answered without a grant of a coordinator.",
         "limit",
         each(|total| total.degraded),
     );

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quell_fleet::proto::fleet_server::FleetServer;
 use quell_host::file_watch::Watch;
+use quell_host::health::Phase;
 use quell_rules::Problem;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -41,7 +42,7 @@ pub struct CoordinatorServer {
     rules: Arc<RuleFollower>,
     auth: Arc<CoordinatorAuth>,
     leader: Leader,
-    stop: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     serving: JoinSet<()>,
     /// Ends with it.
     _following: JoinSet<()>,
@@ -58,7 +59,7 @@ pub async fn serve(config: Config) -> Result<CoordinatorServer, ServeError> {
     let (rules, warnings) = RuleFollower::read(&config, trail).await?;
     let rules = Arc::new(rules);
     let auth = Arc::new(CoordinatorAuth::open(&config.access)?);
-    let sockets = Sockets::bind(&config.sockets, auth.has_tls()).await?;
+    let sockets = Sockets::bind(&config.sockets, &auth)?;
     let name = sockets.name.clone();
     let ttl = config.terms.leader_ttl;
     let options = SessionOptions {
@@ -68,7 +69,7 @@ pub async fn serve(config: Config) -> Result<CoordinatorServer, ServeError> {
     };
     let leader = config.store.start(options, rules.wanted.subscribe())?;
     rules.hand_out(leader.service());
-    let (stop, stopped) = watch::channel(false);
+    let (phase, stopped) = watch::channel(Phase::Running);
     let mut serving = JoinSet::new();
     let attend = Attend::server(
         leader.service(),
@@ -91,7 +92,7 @@ pub async fn serve(config: Config) -> Result<CoordinatorServer, ServeError> {
         rules,
         auth,
         leader,
-        stop,
+        phase,
         serving,
         _following: following,
     })
@@ -142,7 +143,7 @@ impl CoordinatorServer {
     /// [`ServeError::Ended`].
     pub async fn shut_down(mut self) -> Result<(), ServeError> {
         self.leader.shut_down().await?;
-        self.stop.send_replace(true);
+        self.phase.send_replace(Phase::Stopping);
         while self.serving.join_next().await.is_some() {}
         Ok(())
     }
@@ -169,13 +170,12 @@ fn listen(
     auth: &Arc<CoordinatorAuth>,
     leader: &Leader,
     (rules, hosts): (Arc<RuleFollower>, Vec<String>),
-    stopped: &watch::Receiver<bool>,
+    stopped: &watch::Receiver<Phase>,
     serving: &mut JoinSet<()>,
 ) {
     let gate: Arc<dyn Gate> = Arc::<CoordinatorAuth>::clone(auth);
     let listener = |socket, connections, only_http2, numbers: &Arc<_>| Listener {
         socket,
-        tls: auth.tls_now(),
         connections,
         // Half of the places stay for others.
         connections_per_address: connections / 2,

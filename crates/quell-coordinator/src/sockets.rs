@@ -1,19 +1,20 @@
 //! Sockets: where a coordinator listens, and where others find it.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::SocketAddr;
 
+use quell_host::address::Address;
 use quell_host::config_error::field;
-use tokio::net::TcpListener;
+use quell_host::listen::Listener;
 
+use crate::auth::CoordinatorAuth;
 use crate::config::SocketConfig;
 use crate::error::ServeError;
 use crate::name::CoordinatorName;
 
 /// Sockets that are bound, and the name under which others find them.
 pub(crate) struct Sockets {
-    pub(crate) nodes: TcpListener,
-    pub(crate) admin: Option<TcpListener>,
+    pub(crate) nodes: Listener,
+    pub(crate) admin: Option<Listener>,
     pub(crate) name: CoordinatorName,
 }
 
@@ -22,13 +23,11 @@ impl Sockets {
     ///
     /// # Errors
     /// If others would not find them; or why an address cannot be had.
-    pub(crate) async fn bind(config: &SocketConfig, has_tls: bool) -> Result<Self, ServeError> {
-        let scheme = if has_tls { "https" } else { "http" };
-        let nodes = bind(config.listen).await?;
-        let admin = match config.admin {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
+    pub(crate) fn bind(config: &SocketConfig, auth: &CoordinatorAuth) -> Result<Self, ServeError> {
+        let scheme = if auth.has_tls() { "https" } else { "http" };
+        let bind = |name, at| Listener::bind(name, &Address::Tcp(at), 0, auth.tls());
+        let nodes = bind("listen", config.listen)?;
+        let admin = { config.admin.map(|at| bind("admin", at)) }.transpose()?;
         let url = found(&nodes, config.url.as_ref(), ("url", "listen"), scheme)?;
         let admin_url = admin.as_ref().map(|admin| {
             let fields = ("admin_url", "admin");
@@ -43,14 +42,9 @@ impl Sockets {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| ServeError::Bind { address, source })
-}
-
 /// The URL of a socket.
 fn found(
-    socket: &TcpListener,
+    socket: &Listener,
     said: Option<&String>,
     (url, of): (&'static str, &'static str),
     scheme: &str,
@@ -64,13 +58,14 @@ fn found(
         }
         return Ok(said.clone());
     }
-    let address = socket.local_addr().map_err(ServeError::NoAddress)?;
-    if address.ip().is_unspecified() {
+    let address = &socket.address;
+    let tcp = address.tcp().filter(|at| at.ip().is_unspecified());
+    if let Some(tcp) = tcp {
         let reason = format!(
             "others do not find {address}: write --{} with the URL at which they reach it, such as \
              {scheme}://10.0.0.1:{}",
             url.replace('_', "-"),
-            address.port()
+            tcp.port()
         );
         return Err(field(of, reason).into());
     }

@@ -25,6 +25,7 @@ pub mod health;
 pub mod history;
 pub mod listen;
 pub mod login;
+pub mod metrics_text;
 mod newest_rules;
 pub mod numbers;
 mod proposal;

@@ -124,6 +124,16 @@ pub fn unasked(status_and_fields: &str, problem: &Problem) -> Arc<[u8]> {
     Arc::from(text.into_bytes())
 }
 
+/// The answer to a client that does not speak TLS where the listener does.
+#[must_use]
+pub fn no_tls() -> Arc<[u8]> {
+    let problem = Problem::new(
+        ProblemKind::InvalidRequest,
+        "this port speaks TLS: write https:// in place of http://",
+    );
+    unasked("400 Bad Request", &problem)
+}
+
 /// Marks an answer whose body goes on until the client or the server ends it; what it may take is bounded
 /// where it is made.
 #[derive(Clone, Copy, Debug)]

@@ -34,9 +34,10 @@ mod stream;
 pub(crate) mod top;
 mod unread;
 
-pub(crate) use connection::{HttpService, no_tls, rejection, run};
+pub(crate) use connection::{HttpService, rejection, run};
 pub(crate) use health::RecentHealth;
 pub(crate) use quell_host::caller::Purpose;
+pub(crate) use quell_host::reply::no_tls;
 
 /// The routes of a listener.
 fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {

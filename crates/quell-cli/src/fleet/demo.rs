@@ -14,10 +14,7 @@ use quell::store::memory::MemoryStore;
 use quell::store::shares::SharesStore;
 use quell::{Limiter, Query};
 use quell_coordinator::CoordinatorServer;
-use quell_coordinator::budget::Budget;
-use quell_coordinator::config::{
-    AccessConfig, Config, EtcdAccess, FleetStore, SocketConfig, Terms,
-};
+use quell_coordinator::config::{Config, FleetStore, Terms};
 use quell_coordinator::leader::{Operation, Service};
 use quell_core::rule::{DomainRules, all_shared_limits};
 use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
@@ -404,25 +401,15 @@ impl Stage {
 /// A coordinator on ports that the system picks, with short leases, so that their ends are seen.
 fn config(folder: &Path, rules: PathBuf) -> Result<Config> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    Ok(Config {
-        store: FleetStore::Embedded(folder.join("fleet")),
-        rules: vec![rules],
-        rules_access: EtcdAccess::default(),
-        changes: None,
-        sockets: SocketConfig {
-            listen: any_port,
-            admin: Some(any_port),
-            url: None,
-            admin_url: None,
-        },
-        access: AccessConfig::open(DOMAIN),
-        terms: Terms {
-            seats: Some(u32::try_from(NODES)?),
-            report: Duration::from_millis(200),
-            lease: Duration::from_secs(3),
-            leader_ttl: Duration::from_secs(1),
-            ..Terms::default()
-        },
-        max_buffer_bytes: Budget::MOST,
-    })
+    let store = FleetStore::Embedded(folder.join("fleet"));
+    let mut config = Config::new(store, vec![rules]);
+    (config.sockets.listen, config.sockets.admin) = (any_port, Some(any_port));
+    config.terms = Terms {
+        seats: Some(u32::try_from(NODES)?),
+        report: Duration::from_millis(200),
+        lease: Duration::from_secs(3),
+        leader_ttl: Duration::from_secs(1),
+        ..Terms::default()
+    };
+    Ok(config)
 }

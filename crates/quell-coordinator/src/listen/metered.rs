@@ -5,23 +5,23 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use quell_host::listen::Stream;
+use quell_host::numbers::ListenerMetrics;
 use quell_protocol::callers::FrameMeter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::metrics::ListenerNumbers;
-
 /// A stream of which the frames are counted, if it speaks HTTP/2.
 #[derive(Debug)]
-pub(super) struct Metered<I> {
-    stream: I,
+pub(super) struct Metered {
+    stream: Stream,
     frames: FrameMeter,
-    numbers: Arc<ListenerNumbers>,
+    numbers: Arc<ListenerMetrics>,
 }
 
-impl<I> Metered<I> {
+impl Metered {
     /// Begins with the connection's first byte.
-    pub(super) fn new(stream: I, numbers: Arc<ListenerNumbers>) -> Self {
+    pub(super) fn new(stream: Stream, numbers: Arc<ListenerMetrics>) -> Self {
         Self {
             stream,
             frames: FrameMeter::new(Instant::now().into_std()),
@@ -37,7 +37,7 @@ impl<I> Metered<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
+impl AsyncRead for Metered {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -49,13 +49,13 @@ impl<I: AsyncRead + Unpin> AsyncRead for Metered<I> {
         if self.frames.read(came, || Instant::now().into_std()) {
             return Poll::Ready(Ok(()));
         }
-        self.numbers.protocol_errors.increment();
+        self.numbers.protocol_errors.add(1);
         let reason = "too many frames beside requests";
         Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, reason)))
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Metered<I> {
+impl AsyncWrite for Metered {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -19,11 +19,12 @@ use quell_fleet::proto::fleet_client::FleetClient;
 use quell_fleet::terms::NodeTerms;
 use quell_fleet::wire::MAX_MESSAGE;
 use quell_fleet::{proto, wire};
+use quell_host::health::Phase;
+use quell_host::listen::Listener as Socket;
 use quell_shares::ledger::Operation;
 use quell_shares::member::{Member, Stage, Start};
 use quell_shares::message::{Leave, LimitName, Load, MemberSnapshot, NoSeat, Request, Response};
 use quell_shares::plan::{MICRO, MemberId};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -81,31 +82,31 @@ impl Gate for Tokens {
 /// A coordinator's socket.
 pub(crate) struct Serving {
     pub(crate) url: String,
-    _stop: watch::Sender<bool>,
+    _phase: watch::Sender<Phase>,
 }
 
-async fn socket() -> (TcpListener, String) {
-    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", socket.local_addr().unwrap());
+fn socket() -> (Socket, String) {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let socket = Socket::bind("listen", &any, 0, None).unwrap();
+    let url = format!("http://{}", socket.address);
     (socket, url)
 }
 
-fn serve(socket: TcpListener, url: &str, service: Service, gate: Arc<dyn Gate>) -> Serving {
+fn serve(socket: Socket, url: &str, service: Service, gate: Arc<dyn Gate>) -> Serving {
     serve_within(socket, url, service, gate, Budget::MOST)
 }
 
 /// The same, with so many bytes for all messages.
 fn serve_within(
-    socket: TcpListener,
+    socket: Socket,
     url: &str,
     service: Service,
     gate: Arc<dyn Gate>,
     bytes: usize,
 ) -> Serving {
-    let (stop, stopped) = watch::channel(false);
+    let (phase, stopped) = watch::channel(Phase::Running);
     let listener = Listener {
         socket,
-        tls: None,
         connections: 20,
         connections_per_address: 20,
         only_http2: true,
@@ -114,7 +115,7 @@ fn serve_within(
     tokio::spawn(listener.serve(Attend::server(service, gate, bytes), stopped));
     Serving {
         url: url.to_owned(),
-        _stop: stop,
+        _phase: phase,
     }
 }
 
@@ -125,7 +126,7 @@ pub(crate) async fn alone(gate: Arc<dyn Gate>) -> (Leader, Serving, tempfile::Te
     let (leader, want) = start(store, "a");
     // The limits stay as they are.
     std::mem::forget(want);
-    let (socket, url) = socket().await;
+    let (socket, url) = socket();
     let serving = serve(socket, &url, leader.service(), gate);
     (leader, serving, folder)
 }
@@ -512,7 +513,7 @@ async fn messages_of_one_token_leave_room_for_those_of_another() {
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (leader, _want) = start(store, "a");
     status(&leader, |status| status.grants).await;
-    let (socket, url) = socket().await;
+    let (socket, url) = socket();
     let serving = serve_within(socket, &url, leader.service(), gate, 256 * 1_024);
     // What it holds of 3,000 limits.
     let floor = |limit| proto::Kept {
@@ -612,8 +613,8 @@ async fn judged_rules_are_named_to_members_that_count() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_says_where_the_leader_is() {
     let etcd = Etcd::start();
-    let (socket_a, url_a) = socket().await;
-    let (socket_b, url_b) = socket().await;
+    let (socket_a, url_a) = socket();
+    let (socket_b, url_b) = socket();
     let name = |url: &str| {
         let name = CoordinatorName {
             url: url.to_owned(),

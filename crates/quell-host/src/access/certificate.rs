@@ -18,7 +18,7 @@ const MAX_SUBJECT: usize = 2_048;
 pub struct Subject(Box<str>);
 
 /// A certificate that a client showed, and that an authority of `tls_client_ca` vouches for.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub struct ClientCertificate {
     /// Whom it is for.
     pub subjects: Box<[Subject]>,

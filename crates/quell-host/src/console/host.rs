@@ -36,8 +36,8 @@ pub trait Host: fmt::Debug + Send + Sync {
 /// Memory for forms of a process that is no server, in bytes.
 const BUFFERS: usize = 32 * 1_024 * 1_024;
 
-/// Failed logins there from one address, as the default of `failed_logins_per_minute`.
-const FAILED_LOGINS: usize = 60;
+/// Failed logins there a minute from one address, as the default of `failed_logins_per_minute`.
+pub const FAILED_LOGINS: usize = 60;
 
 /// How requests come in to a console.
 #[derive(Debug, Default)]

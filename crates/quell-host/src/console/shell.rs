@@ -186,15 +186,19 @@ impl Shell {
     }
 
     /// Notes who sends a request, for processes whose listener does not: by the token that it shows, or the
-    /// certificate of its connection (DER).
-    pub fn identify(&self, request: &mut Request, address: IpAddr, certificate: Option<&[u8]>) {
-        let certificate = certificate.map(ClientCertificate::read);
-        let caller = authenticate(request, self.host.access(), certificate.as_ref());
+    /// certificate of its connection.
+    pub fn identify(
+        &self,
+        request: &mut Request,
+        address: Option<IpAddr>,
+        certificate: Option<&ClientCertificate>,
+    ) {
+        let caller = authenticate(request, self.host.access(), certificate);
         request.extensions_mut().insert(Client {
-            address: Some(address),
+            address,
             purpose: Purpose::Administration,
             caller,
-            buffers: self.host.buffers().of(Some(address)),
+            buffers: self.host.buffers().of(address),
             requests: None,
         });
     }

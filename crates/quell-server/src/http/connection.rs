@@ -53,15 +53,6 @@ pub(crate) fn rejection(config: &ListenSettings, refused: Refused) -> Arc<[u8]> 
     })
 }
 
-/// The answer to a client that does not speak TLS where the listener does.
-pub(crate) fn no_tls() -> Arc<[u8]> {
-    let problem = Problem::new(
-        ProblemKind::InvalidRequest,
-        "this port speaks TLS: write https:// in place of http://",
-    );
-    reply::unasked("400 Bad Request", &problem)
-}
-
 /// [`reply::FULL`] over HTTP/2: empty `SETTINGS`, and a `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
 const FULL_HTTP2: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, //

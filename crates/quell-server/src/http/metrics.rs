@@ -10,6 +10,7 @@ use axum::http::{HeaderValue, StatusCode};
 use quell::store::LimitId;
 use quell::store::leased::Excess;
 use quell_fleet::agent::NodeState;
+use quell_host::metrics_text::{MetricsText, Seconds};
 use quell_redis::{FallbackNumbers, StoreNumbers};
 
 use super::caller::caller;
@@ -28,20 +29,11 @@ macro_rules! numbers {
     };
 }
 
-/// Appends metrics of one number for each listener.
-macro_rules! per_listener {
-    ($text:ident, $metrics:ident: $($about:literal = $number:ident;)*) => {$(
-        let numbers = $metrics.listeners();
-        let numbers = numbers.map(|(name, numbers)| (name, numbers.$number.get()));
-        $text.by($about, "listener", numbers);
-    )*};
-}
-
 /// Answers with all numbers. Cost: a look at the end of each ban in this process, or a few round trips
 /// to a shared store.
 pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
     caller(&request, Role::Metrics)?.check_whole()?;
-    let mut text = Text(String::with_capacity(4_096));
+    let mut text = MetricsText(String::with_capacity(4_096));
     let metrics = &shared.metrics;
     queries(&mut text, metrics);
     keys(&mut text, &shared).await;
@@ -55,13 +47,16 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
     leases(&mut text, &shared);
     fleet(&mut text, &shared);
     holds(&mut text, &shared).await;
-    listeners(&mut text, metrics);
+    text.listeners(metrics.listeners());
+    numbers! { text:
+        "quell_resp_commands_total counter RESP commands so far." = metrics.commands.sum(0);
+    }
     upkeep(&mut text, &shared);
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(reply::reply(StatusCode::OK, kind, text.0))
 }
 
-fn queries(text: &mut Text, metrics: &Metrics) {
+fn queries(text: &mut MetricsText, metrics: &Metrics) {
     let rules = metrics.rules.rules();
     let kinds = [
         (
@@ -76,9 +71,9 @@ fn queries(text: &mut Text, metrics: &Metrics) {
     for (about, from) in kinds {
         let name = text.head(about);
         for ((domain, rule), numbers) in &rules {
-            text.outcomes(name, (domain, rule), &numbers.tally, from);
+            outcomes(text, name, (domain, rule), &numbers.tally, from);
         }
-        text.outcomes(name, ("", AD_HOC_RULE), &metrics.ad_hoc, from);
+        outcomes(text, name, ("", AD_HOC_RULE), &metrics.ad_hoc, from);
     }
     let domains = metrics.rules.domains();
     let name =
@@ -108,7 +103,7 @@ fn queries(text: &mut Text, metrics: &Metrics) {
     text.histogram(name, AD_HOC_RULE, &metrics.ad_hoc_seconds);
 }
 
-async fn keys(text: &mut Text, shared: &Shared) {
+async fn keys(text: &mut MetricsText, shared: &Shared) {
     let memory = shared.limiter.store().memory();
     numbers! { text:
         "quell_keys gauge Keys that have a state of their own." = memory.keys();
@@ -125,7 +120,7 @@ async fn keys(text: &mut Text, shared: &Shared) {
 }
 
 fn shared_store(
-    text: &mut Text,
+    text: &mut MetricsText,
     (calls, fallback): (&StoreNumbers, &FallbackNumbers),
     effects: &OutageEffects,
 ) {
@@ -176,7 +171,7 @@ fn shared_store(
     }
 }
 
-fn leases(text: &mut Text, shared: &Shared) {
+fn leases(text: &mut MetricsText, shared: &Shared) {
     let Some(leases) = shared.limiter.store().leases() else {
         return;
     };
@@ -193,7 +188,7 @@ fn leases(text: &mut Text, shared: &Shared) {
 }
 
 /// What each rule that has a bound may exceed its limits by, and has exceeded them by.
-fn bounds(text: &mut Text, shared: &Shared, excesses: &HashMap<LimitId, Excess>) {
+fn bounds(text: &mut MetricsText, shared: &Shared, excesses: &HashMap<LimitId, Excess>) {
     let rules = shared.limiter.rules();
     let bounded = rules.all().filter_map(|(domain, active)| {
         let (rung, cost) = (active.rule().policy.rung, active.rule().cost);
@@ -231,7 +226,7 @@ fn bounds(text: &mut Text, shared: &Shared, excesses: &HashMap<LimitId, Excess>)
     );
 }
 
-fn fleet(text: &mut Text, shared: &Shared) {
+fn fleet(text: &mut MetricsText, shared: &Shared) {
     let Some(node) = &shared.node else { return };
     let (status, now) = (node.status(), shared.limiter.now().monotonic);
     let state = status.state(now);
@@ -262,7 +257,7 @@ fn fleet(text: &mut Text, shared: &Shared) {
     }
 }
 
-async fn holds(text: &mut Text, shared: &Shared) {
+async fn holds(text: &mut MetricsText, shared: &Shared) {
     let (limiter, metrics) = (&shared.limiter, &shared.metrics);
     let totals = limiter.store().hold_totals(limiter.now()).await;
     text.number("quell_waiters gauge Callers of this process that wait for their turn, whatever store keeps the line.", limiter.waiting());
@@ -283,28 +278,7 @@ async fn holds(text: &mut Text, shared: &Shared) {
     }
 }
 
-fn listeners(text: &mut Text, metrics: &Metrics) {
-    per_listener! { text, metrics:
-        "quell_connections gauge Connections that are open." = open;
-        "quell_connections_total counter Connections so far." = accepted;
-        "quell_protocol_errors_total counter Requests and frames that could not be understood, and floods of frames." = protocol_errors;
-        "quell_failed_logins_total counter Requests and commands with a token that is not among the credentials." = failed_logins;
-        "quell_timeouts_total counter Connections that were closed since they stood still." = timeouts;
-        "quell_tls_errors_total counter Handshakes of TLS that failed, and clients that did not begin one on a listener with TLS." = tls_errors;
-        "quell_panics_total counter Connections that ended by a mistake of the server's." = panics;
-    }
-    let name = text.head("quell_connections_refused_total counter Connections that were refused or ended because the bound that this setting sets was reached.");
-    for (listener, numbers) in metrics.listeners() {
-        for (reason, count) in numbers.refused.by_setting() {
-            text.labelled(name, &[("listener", listener), ("reason", reason)], count);
-        }
-    }
-    numbers! { text:
-        "quell_resp_commands_total counter RESP commands so far." = metrics.commands.sum(0);
-    }
-}
-
-fn upkeep(text: &mut Text, shared: &Shared) {
+fn upkeep(text: &mut MetricsText, shared: &Shared) {
     let (metrics, health) = (&shared.metrics, &shared.health);
     let attempts = [&health.reload, &health.credentials, &health.certificates];
     let is_failed = attempts.iter().any(|attempts| attempts.failure().is_some())
@@ -356,95 +330,16 @@ fn upkeep(text: &mut Text, shared: &Shared) {
     text.by(about, "version", version);
 }
 
-/// A duration in seconds, exact.
-struct Seconds(Duration);
-
-impl Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{:09}", self.0.as_secs(), self.0.subsec_nanos())
-    }
-}
-
-/// Writes lines; writing to a string cannot fail.
-struct Text(String);
-
-impl Text {
-    /// Begins a metric of which `about` has the name, the type and the help. Returns the name.
-    fn head<'a>(&mut self, about: &'a str) -> &'a str {
-        let mut words = about.splitn(3, ' ');
-        let [name, kind, help] = [(); 3].map(|()| words.next().unwrap_or_default());
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        name
-    }
-
-    /// A metric of one number.
-    fn number(&mut self, about: &str, value: impl Display) {
-        let name = self.head(about);
-        self.labelled(name, &[], value);
-    }
-
-    /// A metric of a number for each value of a label.
-    fn by<V: Display>(
-        &mut self,
-        about: &str,
-        label: &str,
-        values: impl IntoIterator<Item = (impl AsRef<str>, V)>,
-    ) {
-        let name = self.head(about);
-        for (text, value) in values {
-            self.labelled(name, &[(label, text.as_ref())], value);
-        }
-    }
-
-    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
-        self.0.push_str(name);
-        for (index, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if index == 0 { '{' } else { ',' });
-            let text = text
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            let _ = write!(self.0, "{label}=\"{text}\"");
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{end} {value}");
-    }
-
-    fn outcomes(
-        &mut self,
-        name: &str,
-        (domain, rule): (&str, &str),
-        tally: &RuleTally,
-        from: usize,
-    ) {
-        for (index, outcome) in OUTCOMES.into_iter().enumerate() {
-            let labels = [("domain", domain), ("rule", rule), ("outcome", outcome)];
-            self.labelled(name, &labels, tally.sum(from + index));
-        }
-    }
-
-    fn histogram(&mut self, name: &str, source: &str, histogram: &Histogram) {
-        // Read once: the last part is the count.
-        let mut count = 0;
-        for (edge, sum) in histogram.parts() {
-            count = sum;
-            let labels = [("source", source), ("le", &*edge)];
-            self.labelled(&format!("{name}_bucket"), &labels, sum);
-        }
-        let labels = [("source", source)];
-        self.labelled(&format!("{name}_sum"), &labels, Seconds(histogram.sum()));
-        self.labelled(&format!("{name}_count"), &labels, count);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_escaped() {
-        let mut text = Text(String::new());
-        text.labelled("m", &[("a", "x\"\\\n"), ("b", "")], 1);
-        assert_eq!(text.0, "m{a=\"x\\\"\\\\\\n\",b=\"\"} 1\n");
+/// The lines of a metric that was begun, for each outcome of a rule.
+fn outcomes(
+    text: &mut MetricsText,
+    name: &str,
+    (domain, rule): (&str, &str),
+    tally: &RuleTally,
+    from: usize,
+) {
+    for (index, outcome) in OUTCOMES.into_iter().enumerate() {
+        let labels = [("domain", domain), ("rule", rule), ("outcome", outcome)];
+        text.labelled(name, &labels, tally.sum(from + index));
     }
 }

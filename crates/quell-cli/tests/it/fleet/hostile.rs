@@ -106,8 +106,6 @@ fn one_address_leaves_places_to_others() {
         let open = guarded.metric("quell_connections{listener=\"admin\"}");
         (open == 1).then_some(())
     });
-    let log = guarded.server.log();
-    assert!(log.contains("too many connections"), "{log}");
 }
 
 /// Each beyond 60 a minute costs a connection, and nobody else anything.
