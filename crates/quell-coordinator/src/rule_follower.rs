@@ -5,9 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use quell::rule_store::{
-    DirectoryRules, Draft, Head, POLL, RuleStore, RuleStoreError, Version, text_digest,
-};
+use quell::rule_store::{DirectoryRules, Draft, RuleStore, Version, text_digest};
 use quell_core::rule::DomainRules;
 use quell_fleet::rules::MAX_RULES;
 use quell_host::candidate::{About, CandidateStatus};
@@ -17,11 +15,11 @@ use quell_host::file_watch::Watch;
 use quell_host::history::Change;
 use quell_host::rule_source::RuleSource;
 use quell_host::rules_host::{RulesHost, RulesPlace};
+use quell_host::stored_rules::{Follower, Look, StoredRules};
 use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
 use quell_shares::plan::Name;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until};
 
 use crate::config::{Config, EtcdAccess, Terms};
 use crate::console::ROLLOUT;
@@ -33,12 +31,12 @@ use crate::trail::{Author, Trail};
 
 mod candidate;
 mod judged;
-mod recorded;
+mod recorded_rules;
 
 /// Where rules are read from.
 pub(crate) enum Origin {
     Files(Vec<PathBuf>),
-    Store(Arc<dyn RuleStore>),
+    Store(StoredRules),
 }
 
 /// The rules, followed, and what they want of the fleet.
@@ -69,11 +67,11 @@ impl Origin {
         if let [source] = &*sources {
             match source {
                 RuleSource::Store(url) => {
-                    return Ok(Self::Store(Arc::new(RedisRules::new(url))));
+                    return Ok(Self::of_store(Arc::new(RedisRules::new(url))));
                 }
-                RuleSource::Etcd(url) => return Ok(Self::Store(open_etcd(url, access)?)),
+                RuleSource::Etcd(url) => return Ok(Self::of_store(open_etcd(url, access)?)),
                 RuleSource::Directory(directory) => {
-                    return Ok(Self::Store(Arc::new(DirectoryRules::new(directory))));
+                    return Ok(Self::of_store(Arc::new(DirectoryRules::new(directory))));
                 }
                 _ => {}
             }
@@ -87,6 +85,10 @@ impl Origin {
         };
         let paths: Result<Vec<_>, _> = sources.into_iter().map(path).collect();
         Ok(Self::Files(paths?))
+    }
+
+    fn of_store(store: Arc<dyn RuleStore>) -> Self {
+        Self::Store(StoredRules::new(store))
     }
 }
 
@@ -123,7 +125,7 @@ fn read_files(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
 
 impl RulesHost for RuleFollower {
     fn stores(&self) -> Vec<RulesPlace> {
-        let Origin::Store(store) = &self.origin else {
+        let Origin::Store(stored) = &self.origin else {
             return Vec::new();
         };
         let newest = self.good.lock().ok().and_then(|good| good.clone());
@@ -132,7 +134,7 @@ impl RulesHost for RuleFollower {
             None => newest.clone(),
         };
         vec![RulesPlace {
-            store: Arc::clone(store),
+            store: stored.store(),
             in_force: in_force.as_deref().map(Version::number),
             newest,
         }]
@@ -204,18 +206,17 @@ impl RuleFollower {
         let terms = config.terms.clone();
         let (read, good) = match &origin {
             Origin::Files(paths) => (read_files(paths), None),
-            Origin::Store(store) => {
-                let url = store.url();
-                let latest = store.latest().await;
-                let latest = latest.map_err(|source| ServeError::RulesStore {
-                    url: url.to_owned(),
-                    source,
-                })?;
+            Origin::Store(stored) => {
+                let url = || stored.url().to_owned();
+                let latest = stored.read_first().await;
+                let latest =
+                    latest.map_err(|source| ServeError::RulesStore { url: url(), source })?;
                 let latest = latest.ok_or_else(|| ServeError::NoRules {
-                    url: url.to_owned(),
-                    advice: store.advice().to_owned(),
+                    url: url(),
+                    advice: stored.store().advice().to_owned(),
                 })?;
-                (read_version(store.url(), &latest), Some(Arc::new(latest)))
+                let name = format!("{} version {}", stored.url(), latest.number());
+                (read_version(&name, &latest), Some(latest))
             }
         };
         let read = read.map_err(ServeError::Rules)?;
@@ -260,7 +261,7 @@ impl RuleFollower {
                 changes.changed(|| paths.clone()).await;
                 self.reload();
             },
-            Origin::Store(store) => self.follow_store(&**store).await,
+            Origin::Store(stored) => self.follow_store(stored).await,
         }
     }
 
@@ -272,50 +273,32 @@ impl RuleFollower {
         }
     }
 
-    async fn follow_store(&self, store: &dyn RuleStore) {
-        let good = self.good.lock();
-        let mut seen = good
-            .ok()
-            .and_then(|good| good.as_deref().map(|good| good.head().clone()));
-        let mut trouble: Option<String> = None;
+    async fn follow_store(&self, stored: &StoredRules) {
+        let mut follower = Follower::new(stored);
         loop {
-            let begun = Instant::now();
-            tokio::select! {
-                () = store.wait(seen.as_ref()) => {}
-                () = self.asked.notified() => {}
-            }
-            let now = match newer(store, seen.as_ref()).await {
-                Ok(Some(version)) => {
-                    seen = Some(version.head().clone());
-                    let read = read_version(store.url(), &version);
-                    self.take(read, Some(version));
-                    None
-                }
-                Ok(None) => {
-                    self.metrics.config_was_read();
-                    None
-                }
-                Err(error) => Some(error),
+            let look = tokio::select! {
+                look = follower.look() => look,
+                () = self.asked.notified() => stored.look().await,
             };
+            if look == Look::Changed
+                && stored.read().await.is_ok()
+                && let Some((name, version)) = stored.said()
+            {
+                self.take(read_version(&name, &version), Some(version));
+            }
+            let failure = stored.status().failure;
+            if failure.is_none() {
+                self.metrics.config_was_read();
+            }
             if let Some(service) = self.service.get() {
-                service.handout().set_unreadable(now.clone());
+                let reasons = failure.map(|failure| failure.reasons.join("; "));
+                service.handout().set_unreadable(reasons);
             }
-            match &now {
-                Some(reason) if trouble.is_none() => tracing::error!(
-                    store = store.url(),
-                    reason,
-                    "the rules cannot be read; the limits stay as they are"
-                ),
-                None if trouble.is_some() => tracing::info!("the rules can be read again"),
-                _ => {}
-            }
-            trouble = now;
-            sleep_until(begun + POLL).await;
         }
     }
 
     /// Puts rules into force. If they have a mistake, those before stay.
-    fn take(&self, read: Result<Read, Vec<Problem>>, version: Option<Version>) {
+    fn take(&self, read: Result<Read, Vec<Problem>>, version: Option<Arc<Version>>) {
         let Ok(mut good) = self.good.lock() else {
             return;
         };
@@ -338,7 +321,7 @@ impl RuleFollower {
         self.metrics.config_was_read();
         let number = good.as_deref().map_or(0, Version::number);
         let next = match (version, text) {
-            (Some(version), _) => Some(Arc::new(version)),
+            (Some(version), _) => Some(version),
             (None, Some(text)) if good.as_deref().is_none_or(|good| good.text != text) => {
                 Some(of_files(number + 1, &text))
             }
@@ -378,24 +361,9 @@ impl RuleFollower {
     }
 }
 
-/// The newest version, if it is another one than `seen`.
-///
-/// # Errors
-/// Why it cannot be read, in words.
-async fn newer(store: &dyn RuleStore, seen: Option<&Head>) -> Result<Option<Version>, String> {
-    let text = |error: RuleStoreError| error.to_string();
-    if store.head().await.map_err(text)?.as_ref() == seen {
-        return Ok(None);
-    }
-    let latest = store.latest().await.map_err(text)?;
-    let gone = || "it has no rules any more".to_owned();
-    latest.ok_or_else(gone).map(Some)
-}
-
-fn read_version(url: &str, version: &Version) -> Result<Read, Vec<Problem>> {
-    let name = format!("{url} version {}", version.number());
+fn read_version(name: &str, version: &Version) -> Result<Read, Vec<Problem>> {
     Ok(Read {
-        loaded: parse_str(&name, &version.text)?,
+        loaded: parse_str(name, &version.text)?,
         text: None,
     })
 }

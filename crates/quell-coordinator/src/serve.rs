@@ -159,7 +159,7 @@ fn follow(
     let mut following = JoinSet::new();
     following.spawn(Arc::clone(rules).follow(of_rules));
     let handout = Arc::clone(leader.service().handout());
-    following.spawn(Arc::clone(rules).follow_recorded(handout));
+    following.spawn(Arc::clone(rules).follow_record(handout));
     following.spawn(Arc::clone(auth).follow());
     following
 }

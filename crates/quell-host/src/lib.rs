@@ -36,6 +36,7 @@ pub mod rule_source;
 pub mod rule_tests;
 pub mod rules_host;
 pub mod shell_word;
+pub mod stored_rules;
 pub mod tally;
 pub mod tls;
 pub mod toml_file;

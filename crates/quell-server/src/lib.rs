@@ -43,7 +43,6 @@ mod shared;
 mod snapshot;
 mod store;
 mod store_check;
-mod stored_rules;
 mod sweep;
 mod telemetry;
 mod top;

@@ -80,7 +80,7 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
     }
     let is_mended = shared.health.reload.succeeded();
     shared.metrics.reloads.add(1);
-    let versions = shared.sources.are_in_force();
+    let versions = shared.sources.mark_all_in_force();
     let news: String = versions
         .iter()
         .map(|version| format!("; {version}"))
@@ -107,7 +107,7 @@ fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
     for reason in &reasons {
         tracing::error!("{reason}");
     }
-    shared.sources.are_refused(&reasons);
+    shared.sources.mark_all_refused(&reasons);
     shared.health.reload.failed(reasons);
     false
 }

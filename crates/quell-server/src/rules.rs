@@ -6,13 +6,13 @@ use std::sync::Arc;
 use quell_core::rule::DomainRules;
 use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from, parse_str};
 
-use quell::rule_store::{DirectoryRules, RuleStore};
+use quell::rule_store::{DirectoryRules, RuleStore, RuleStoreError};
 use quell_fleet::agent::FleetRules;
 use quell_redis::RedisRules;
 
 use crate::config::{Config, EtcdUrl, RuleSource};
 use crate::error::ServeError;
-use crate::stored_rules::StoredRules;
+use quell_host::stored_rules::StoredRules;
 
 /// Opens the rules in an etcd; the text of an error says what to do. This crate has no client of etcd,
 /// whose build needs `protoc`.
@@ -97,7 +97,27 @@ impl RuleSources {
     /// Reads every store for the first time: a server does not start without the rules of all stores.
     pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
         for stored in self.stores() {
-            stored.read_first().await?;
+            let url = stored.url();
+            let latest = stored.read_first().await.map_err(|error| {
+                let (url, reason) = (url.to_owned(), error.to_string());
+                match error {
+                    RuleStoreError::NoAnswer(_) => ServeError::RulesStoreGone { url, reason },
+                    _ => ServeError::RulesStore { url, reason },
+                }
+            })?;
+            match &latest {
+                Some(version) => tracing::info!(
+                    store = url,
+                    version = version.number(),
+                    by = version.entry.who,
+                    "rules from the store"
+                ),
+                None => tracing::warn!(
+                    "the store {url} has no rules yet: {}, and this server follows; it is not ready until \
+                     then, unless it is started with --allow-empty-rules",
+                    stored.store().advice()
+                ),
+            }
         }
         Ok(())
     }
@@ -167,22 +187,22 @@ impl RuleSources {
     }
 
     /// Notes that what was loaded last is in force. Returns a description of each new version.
-    pub(crate) fn are_in_force(&self) -> Vec<String> {
+    pub(crate) fn mark_all_in_force(&self) -> Vec<String> {
         self.stores()
-            .filter_map(|stored| stored.is_in_force())
+            .filter_map(|stored| stored.mark_in_force())
             .collect()
     }
 
     /// Notes that what was read last is not in force.
-    pub(crate) fn are_refused(&self, reasons: &[String]) {
+    pub(crate) fn mark_all_refused(&self, reasons: &[String]) {
         for stored in self.stores() {
-            stored.is_refused(reasons);
+            stored.mark_refused(reasons);
         }
     }
 
     /// Whether a store of rules cannot be read, or has damaged rules.
     pub(crate) fn is_a_store_failing(&self) -> bool {
         self.stores()
-            .any(|stored| stored.standing().failure.is_some())
+            .any(|stored| stored.status().failure.is_some())
     }
 }

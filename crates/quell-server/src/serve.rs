@@ -139,7 +139,7 @@ async fn start(
     });
     describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
-    shared.sources.are_in_force();
+    shared.sources.mark_all_in_force();
     restore(&shared.limiter, restored);
     announce(&shared).await;
     let mut server = listen(shared, snapshots, watch).await?;

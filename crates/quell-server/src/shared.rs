@@ -160,7 +160,7 @@ impl Shared {
     /// Whether a store of rules never had any that came into force, and that is not allowed.
     pub(crate) fn lacks_rules(&self) -> bool {
         let mut stores = self.sources.stores();
-        !self.config.allow_empty_rules && stores.any(|stored| stored.standing().in_force.is_none())
+        !self.config.allow_empty_rules && stores.any(|stored| stored.status().in_force.is_none())
     }
 
     /// Ends or renews a hold.

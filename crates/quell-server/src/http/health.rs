@@ -16,7 +16,7 @@ use crate::access::Role;
 use crate::health::Failure;
 use crate::outage::{self, OutageEffects};
 use crate::shared::Shared;
-use crate::stored_rules::StoredRules;
+use quell_host::stored_rules::StoredRules;
 
 /// How the server is, without details.
 #[derive(Serialize)]
@@ -244,7 +244,7 @@ struct RulesStoreBody {
 
 impl RulesStoreBody {
     fn of(stored: &Arc<StoredRules>) -> Self {
-        let standing = stored.standing();
+        let standing = stored.status();
         Self {
             url: stored.url().to_owned(),
             version: standing.version(),

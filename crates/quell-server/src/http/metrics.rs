@@ -1,7 +1,6 @@
 //! `/metrics`: all numbers as Prometheus reads them, text format 0.0.4.
 
 use std::collections::HashMap;
-use std::fmt::{Display, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +15,7 @@ use quell_redis::{FallbackNumbers, StoreNumbers};
 use super::caller::caller;
 use super::reply::{self, RouteResult};
 use crate::access::Role;
-use crate::metrics::{
-    ALLOWED, DENIED, Histogram, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE,
-};
+use crate::metrics::{ALLOWED, DENIED, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE};
 use crate::outage::OutageEffects;
 use crate::shared::{AD_HOC_RULE, Shared};
 
@@ -291,7 +288,7 @@ fn upkeep(text: &mut MetricsText, shared: &Shared) {
     }
     let standings = shared.sources.stores();
     let standings: Vec<_> = standings
-        .map(|stored| (stored.url(), stored.standing()))
+        .map(|stored| (stored.url(), stored.status()))
         .collect();
     if !standings.is_empty() {
         let versions = standings.iter();

@@ -16,7 +16,7 @@ use super::caller::caller;
 use super::reply::{self, RouteResult};
 use crate::access::Role;
 use crate::shared::Shared;
-use crate::stored_rules::StoredRules;
+use quell_host::stored_rules::StoredRules;
 
 #[derive(Serialize)]
 struct RulesBody<'a> {
@@ -38,7 +38,7 @@ struct VersionBody {
 
 impl VersionBody {
     fn of(stored: &Arc<StoredRules>) -> Self {
-        let standing = stored.standing();
+        let standing = stored.status();
         let version = standing.version();
         let (by, at_ms) = standing
             .in_force

@@ -19,7 +19,7 @@ use crate::candidate::Unchanged;
 use crate::http::Purpose;
 use crate::metrics::ListenerMetrics;
 use crate::shared::Shared;
-use crate::stored_rules::StoredRules;
+use quell_host::stored_rules::StoredRules;
 
 impl Host for Shared {
     fn access(&self) -> &Access {
@@ -56,7 +56,7 @@ impl RulesHost for Shared {
         let place = |stored: &Arc<StoredRules>| RulesPlace {
             store: stored.store(),
             newest: stored.said().map(|(_, version)| version),
-            in_force: stored.standing().version(),
+            in_force: stored.status().version(),
         };
         stores.map(place).collect()
     }

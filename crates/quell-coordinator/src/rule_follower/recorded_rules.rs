@@ -1,4 +1,4 @@
-//! Recorded: finds the texts that nodes are to have by the leader's record, and tells operators what the newest one
+//! Recorded rules: finds the texts that nodes are to have by the leader's record, and tells operators what the newest one
 //! changes of that in force.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ const LAST: u64 = 20;
 
 impl RuleFollower {
     /// Follows the record of whoever leads.
-    pub(crate) async fn follow_recorded(self: Arc<Self>, handout: Arc<Handout>) {
+    pub(crate) async fn follow_record(self: Arc<Self>, handout: Arc<Handout>) {
         let mut changes = handout.watch();
         let (mut told, mut trouble) = (None, None);
         loop {
@@ -38,7 +38,7 @@ impl RuleFollower {
             }
             let missing = handout.missing();
             let found = match (&self.origin, missing.is_empty()) {
-                (Origin::Store(store), false) => find(&**store, &missing).await,
+                (Origin::Store(stored), false) => find(&*stored.store(), &missing).await,
                 _ => Ok(Vec::new()),
             };
             let now = match found {

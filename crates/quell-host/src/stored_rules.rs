@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use quell::rule_store::{Entry, Head, RuleStore, RuleStoreError, Version};
+use quell::rule_store::{Entry, Head, POLL, RuleStore, RuleStoreError, Version};
+use tokio::time::{Instant, sleep_until};
 
-use crate::error::ServeError;
 use crate::health::Failure;
 
 /// A store that rules are read from.
 #[derive(Debug)]
-pub(crate) struct StoredRules {
+pub struct StoredRules {
     store: Arc<dyn RuleStore>,
     state: Mutex<State>,
 }
@@ -40,23 +40,23 @@ enum FailureKind {
 
 /// The state of a store.
 #[derive(Clone, Debug)]
-pub(crate) struct SourceStatus {
+pub struct SourceStatus {
     /// The version in force, if one is.
-    pub(crate) in_force: Option<Entry>,
+    pub in_force: Option<Entry>,
     /// Why the store cannot be read.
-    pub(crate) failure: Option<Failure>,
+    pub failure: Option<Failure>,
 }
 
 impl SourceStatus {
     /// The number of the version in force.
-    pub(crate) fn version(&self) -> Option<u64> {
+    pub fn version(&self) -> Option<u64> {
         self.in_force.as_ref().map(|entry| entry.head.number())
     }
 }
 
 /// What reading the head showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub enum Look {
     /// Nothing new.
     AsBefore,
     /// The store cannot be read any more, which was not known before.
@@ -66,7 +66,8 @@ pub(crate) enum Look {
 }
 
 impl StoredRules {
-    pub(crate) fn new(store: Arc<dyn RuleStore>) -> Self {
+    /// Nothing is read yet.
+    pub fn new(store: Arc<dyn RuleStore>) -> Self {
         Self {
             store,
             state: Mutex::default(),
@@ -74,60 +75,44 @@ impl StoredRules {
     }
 
     /// The store itself.
-    pub(crate) fn store(&self) -> Arc<dyn RuleStore> {
+    pub fn store(&self) -> Arc<dyn RuleStore> {
         Arc::clone(&self.store)
     }
 
     /// The URL of the store, without the password.
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         self.store.url()
     }
 
     /// Returns when there may be another version than the one that was read.
-    pub(crate) async fn wait(&self) {
+    pub async fn wait(&self) {
         let latest = self.state.lock().latest.clone();
         let seen = latest.as_ref().map(|version| version.head());
         self.store.wait(seen).await;
     }
 
-    /// Reads the newest version for the first time.
-    pub(crate) async fn read_first(&self) -> Result<(), ServeError> {
-        let latest = self.store.latest().await;
-        let latest = latest.map_err(|error| {
-            let (url, reason) = (self.url().to_owned(), error.to_string());
-            match error {
-                RuleStoreError::NoAnswer(_) => ServeError::RulesStoreGone { url, reason },
-                _ => ServeError::RulesStore { url, reason },
-            }
-        })?;
-        match &latest {
-            Some(version) => tracing::info!(
-                store = self.url(),
-                version = version.number(),
-                by = version.entry.who,
-                "rules from the store"
-            ),
-            None => tracing::warn!(
-                "the store {} has no rules yet: {}, and this server follows; it is not ready until then, \
-                 unless it is started with --allow-empty-rules",
-                self.url(),
-                self.store.advice()
-            ),
-        }
-        self.state.lock().latest = latest.map(Arc::new);
-        Ok(())
+    /// Reads the newest version for the first time; none if the store has no rules yet.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub async fn read_first(&self) -> Result<Option<Arc<Version>>, RuleStoreError> {
+        let latest = self.store.latest().await?.map(Arc::new);
+        self.state.lock().latest.clone_from(&latest);
+        Ok(latest)
     }
 
-    /// Reads the newest version. If that fails, the last one stays; the error tells whether the failure
-    /// is new.
-    pub(crate) async fn read(&self) -> Result<(), bool> {
+    /// Reads the newest version. If that fails, the last one stays.
+    ///
+    /// # Errors
+    /// Whether the failure is new.
+    pub async fn read(&self) -> Result<(), bool> {
         match self.store.latest().await {
             Ok(Some(version)) => {
                 self.state.lock().latest = Some(Arc::new(version));
                 self.mended();
                 Ok(())
             }
-            Ok(None) => self.is_empty().map_or(Ok(()), Err),
+            Ok(None) => self.note_empty().map_or(Ok(()), Err),
             Err(error) => {
                 let damaged = match error {
                     RuleStoreError::Damaged { .. } => self.store.head().await.ok().flatten(),
@@ -140,11 +125,11 @@ impl StoredRules {
     }
 
     /// Checks whether there is another version than the one that was read. One cheap command.
-    pub(crate) async fn look(&self) -> Look {
+    pub async fn look(&self) -> Look {
         let news = |is_new| if is_new { Look::Failed } else { Look::AsBefore };
         let head = match self.store.head().await {
             Ok(Some(head)) => head,
-            Ok(None) => return self.is_empty().map_or(Look::AsBefore, news),
+            Ok(None) => return self.note_empty().map_or(Look::AsBefore, news),
             Err(error) => return news(self.failed(&error)),
         };
         let (is_read, is_damaged) = {
@@ -163,14 +148,14 @@ impl StoredRules {
     }
 
     /// The version that was read last, with its name in messages.
-    pub(crate) fn said(&self) -> Option<(String, Arc<Version>)> {
+    pub fn said(&self) -> Option<(String, Arc<Version>)> {
         let latest = self.state.lock().latest.clone()?;
         let name = format!("{} version {}", self.url(), latest.number());
         Some((name, latest))
     }
 
     /// Notes that the version that was read last is in force. Returns its description if it is new.
-    pub(crate) fn is_in_force(&self) -> Option<String> {
+    pub fn mark_in_force(&self) -> Option<String> {
         let mut state = self.state.lock();
         let entry = state.latest.as_ref().map(|version| version.entry.clone());
         if entry == state.in_force {
@@ -186,7 +171,7 @@ impl StoredRules {
     }
 
     /// Notes why what was read last is not in force, if that is so.
-    pub(crate) fn is_refused(&self, reasons: &[String]) {
+    pub fn mark_refused(&self, reasons: &[String]) {
         let in_force = {
             let state = self.state.lock();
             let latest = state.latest.as_ref().map(|version| &version.entry);
@@ -199,7 +184,8 @@ impl StoredRules {
         self.store.note(in_force, Some(&reasons.join("; ")));
     }
 
-    pub(crate) fn standing(&self) -> SourceStatus {
+    /// The version in force, and why the store cannot be read.
+    pub fn status(&self) -> SourceStatus {
         let state = self.state.lock();
         SourceStatus {
             in_force: state.in_force.clone(),
@@ -208,7 +194,7 @@ impl StoredRules {
     }
 
     /// Notes that the store has no rules. `None` if it never had any, else whether the failure is new.
-    fn is_empty(&self) -> Option<bool> {
+    fn note_empty(&self) -> Option<bool> {
         let is_new = self.state.lock().latest.is_none();
         if is_new {
             self.mended();
@@ -256,5 +242,37 @@ impl StoredRules {
                 "the rules can be read from the store again"
             );
         }
+    }
+}
+
+/// Notices that somebody pushed other rules to a store.
+///
+/// What a store tells of changes only wakes it. It reads the head each time: messages are lost while the
+/// connection is broken.
+#[derive(Debug)]
+pub struct Follower<'a> {
+    stored: &'a StoredRules,
+    /// When it may look again. Also after a change: its text may be out of reach, and then the store wakes at
+    /// once again.
+    next: Instant,
+}
+
+impl<'a> Follower<'a> {
+    /// Follows a store whose rules were read.
+    #[must_use]
+    pub fn new(stored: &'a StoredRules) -> Self {
+        Self {
+            stored,
+            next: Instant::now(),
+        }
+    }
+
+    /// Looks once there may be another version. Dropping the future loses nothing.
+    pub async fn look(&mut self) -> Look {
+        sleep_until(self.next).await;
+        let begun = Instant::now();
+        self.stored.wait().await;
+        self.next = begun + POLL;
+        self.stored.look().await
     }
 }
