@@ -53,7 +53,7 @@ pub mod trail;
 
 pub use config::Config;
 pub use error::ServeError;
-pub use serve::{CoordinatorServer, MAX_CONNECTIONS, serve};
+pub use serve::{CONNECTIONS, CoordinatorServer, serve};
 
 /// The examples of the crate's page.
 #[cfg(doctest)]

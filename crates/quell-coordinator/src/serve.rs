@@ -32,7 +32,7 @@ const NODE_CONNECTIONS: usize = 12_000;
 const ADMIN_CONNECTIONS: usize = 200;
 
 /// The most connections of a coordinator: it may need so many open files.
-pub const MAX_CONNECTIONS: usize = NODE_CONNECTIONS + ADMIN_CONNECTIONS;
+pub const CONNECTIONS: usize = NODE_CONNECTIONS + ADMIN_CONNECTIONS;
 
 /// A coordinator that runs. Dropping it ends it at once, as a crash would.
 #[derive(Debug)]

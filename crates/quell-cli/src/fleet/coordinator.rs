@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use quell_coordinator::budget::Budget;
 use quell_coordinator::config::{Config, EtcdAccess};
-use quell_coordinator::{CoordinatorServer, MAX_CONNECTIONS, ServeError};
+use quell_coordinator::{CONNECTIONS, CoordinatorServer, ServeError};
 use quell_host::config_error::ConfigError;
 use quell_host::etcd_url::EtcdUrl;
 use quell_host::rule_source::split_sources;
@@ -108,7 +108,7 @@ impl RunCoordinator {
         let config = self.config()?;
         config.check().map_err(usage)?;
         log::start(filter, format)?;
-        open_files::raise_limit(1, MAX_CONNECTIONS, "");
+        open_files::raise_limit(1, CONNECTIONS, "");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build();
