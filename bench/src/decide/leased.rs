@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use anyhow::Result;
 use quell::clock::{Clock, SystemClock};
-use quell::store::leased::LeasedStore;
+use quell_store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
 use quell::store::{
     Answer as StoreAnswer, Charges, LeaseStore, Paid, Store, StoreError, StoreResult, Totals,

@@ -15,7 +15,7 @@ use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{Quota, RateLimiter};
 use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
-use quell::store::shares::{Share, Shares, SharesStore};
+use quell_store::shares::{Share, Shares, SharesStore};
 use quell::{AskError, KeyedLimiter, Limit, Limiter, Query, Rate, Verdict};
 use quell_core::rule::{DomainRules, all_shared_limits};
 use quell_core::time::Monotonic;

@@ -230,6 +230,13 @@ impl<'r> LimitSet<'r> {
         }
     }
 
+    /// Whether one of its limits is on permits.
+    #[must_use]
+    pub fn has_permits(&self) -> bool {
+        let mut charges = self.charges().iter();
+        charges.any(|charge| charge.active.limit.lease().is_some())
+    }
+
     /// The charges.
     #[must_use]
     pub fn charges(&self) -> &[Charge<'r>] {

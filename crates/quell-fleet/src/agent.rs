@@ -27,10 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::Clock;
-use quell::store::shares::Shares;
 use quell_shares::member::{Member, Start};
 use quell_shares::message::MemberSnapshot;
 use quell_shares::plan::{MAX_MEMBERSHIPS, MAX_NAME, Name};
+use quell_store::shares::Shares;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -157,7 +157,7 @@ impl Fleet {
         })
     }
 
-    /// The shares of this node, for a [`SharesStore`](quell::store::shares::SharesStore).
+    /// The shares of this node, for a [`SharesStore`](quell_store::shares::SharesStore).
     #[must_use]
     pub const fn shares(&self) -> &Shares {
         &self.shares

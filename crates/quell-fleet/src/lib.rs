@@ -18,7 +18,7 @@
 //!
 //! use quell::clock::SystemClock;
 //! use quell::store::memory::MemoryStore;
-//! use quell::store::shares::SharesStore;
+//! use quell_store::shares::SharesStore;
 //! use quell::{Limiter, Query};
 //! use quell_core::rule::all_shared_limits;
 //! use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};

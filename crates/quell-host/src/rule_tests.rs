@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quell::clock::{Clock, SystemClock};
-use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
-use quell::store::rungs::RungStore;
 use quell::store::{AdminStore, Finished, HoldStore, StoreError};
 use quell::{Limiter, RulesError};
 use quell_core::charge::{Action, Operation};
@@ -25,6 +23,8 @@ use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 use quell_redis::{Failure, FallbackStore, RedisStore, StoreUrl};
 use quell_rules::scenario::{EndAnswer, Subject};
+use quell_store::leased::LeasedStore;
+use quell_store::rungs::RungStore;
 use tokio::runtime::Runtime;
 
 /// How long one call to a store may take: longer than in a server, since nobody waits for a test.

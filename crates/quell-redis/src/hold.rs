@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::resp::{Value, cmd};
 use futures_util::future::{Either, join_all, select};
-use quell::store::remote::{HoldFailure, SetFailure};
 use quell::store::{HoldTotals, Placed, StoreError};
 use quell_core::charge::LimitSet;
 use quell_core::claim::Claim;
 use quell_core::hold::{HoldId, HoldView};
 use quell_core::time::{Now, Wall};
+use quell_store::remote::{HoldFailure, SetFailure};
 
 use crate::answer::{Reply, wall};
 use crate::bans::Bans;

@@ -77,7 +77,7 @@ pub use numbers::StoreNumbers;
 pub use opcode::StoreClock;
 // The limiter of this store.
 pub use quell;
-pub use quell::store::fallback::{FallbackNumbers, FallbackStore};
+pub use quell_store::fallback::{FallbackNumbers, FallbackStore};
 pub use redis_rules::RedisRules;
 pub use remote::Server;
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, SharedStore};

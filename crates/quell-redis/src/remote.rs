@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::resp::Value;
-use quell::store::remote::{
-    FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
-};
-use quell::store::split::{OwnedSet, run_to_end};
 use quell::store::{Action, Answer, Paid, Placed, Totals};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::time::{Now, Wall};
+use quell_store::remote::{
+    FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
+};
+use quell_store::split::{OwnedSet, run_to_end};
 
 use crate::flow::MAX_WAIT;
 use crate::hold::hold;

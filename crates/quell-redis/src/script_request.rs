@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use crate::resp::Value;
 use futures_util::future::join_all;
-use quell::store::remote::SetFailure;
-use quell::store::split::{self, Part, PartOutcome};
 use quell::store::{self, Action, Paid, Totals};
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::rule::CalendarEdges;
 use quell_core::time::{Monotonic, Now, Wall};
+use quell_store::remote::SetFailure;
+use quell_store::split::{self, Part, PartOutcome};
 
 use crate::answer::{RawDecision, Reply, SetReply, decisions, strange, wall};
 use crate::bans::Bans;

@@ -21,7 +21,7 @@ use quell_core::claim::Claim;
 use quell_core::time::Now;
 
 use quell::store::StoreError;
-use quell::store::remote::HoldFailure;
+use quell_store::remote::HoldFailure;
 
 mod hold_location;
 mod hold_lookup;

@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join;
 use quell::clock::SystemClock;
-use quell::store::fallback::FallbackStore;
 use quell::store::memory::MemoryStore;
-use quell::store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
-use quell::store::rungs::RungStore;
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Banned, Charges, Finished, HoldStore, HoldTotals,
     KeyView, Placed, Store, StoreError, StoreResult,
@@ -21,6 +18,9 @@ use quell_core::hold::{HoldId, MAX_SHARED_HOLDS, MAX_SHARED_LEARNED};
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
+use quell_store::fallback::FallbackStore;
+use quell_store::remote::{FailureKind, HoldFailure, RemoteFailure, RemoteStore};
+use quell_store::rungs::RungStore;
 
 use crate::bans::Bans;
 use crate::check;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use quell::RulesError;
 use quell::clock::Clock;
-use quell::store::shares::Shares;
 use quell_core::limit_error::LimitError;
 use quell_core::rule::{DomainRules, Rule, all_shared_limits};
 use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId};
+use quell_store::shares::Shares;
 use tokio::sync::watch;
 
 use crate::config::{Config, RuleSource, TokenSource};

@@ -7,11 +7,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use quell::store::fallback::StoreTrouble;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::rule::{Effect, Rule, RuleSet};
 use quell_fleet::agent::NodeState;
+use quell_store::fallback::StoreTrouble;
 
 /// What the rules that a store decides answer without it: how many do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -341,7 +341,7 @@ const QUIET: Duration = Duration::from_secs(1);
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
 /// How long a server that stops waits until the store has taken back what it charged in advance.
-const LAST_RETURNS: Duration = quell::store::leased::LIFE;
+const LAST_RETURNS: Duration = quell_store::leased::LIFE;
 
 /// What a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,7 @@ use std::time::Duration;
 
 use delegate::delegate;
 use quell::clock::Clock;
-use quell::store::leased::LeasedStore;
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::rungs::RungStore;
-use quell::store::shares::{Shares, SharesStore};
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, HoldTotals,
     KeyView, Placed, Store, StoreError,
@@ -21,6 +18,9 @@ use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
 use quell_redis::{FallbackStore, RedisStore};
+use quell_store::leased::LeasedStore;
+use quell_store::rungs::RungStore;
+use quell_store::shares::{Shares, SharesStore};
 
 use crate::config::Config;
 use crate::outage::OutageEffects;

@@ -25,12 +25,6 @@ use crate::limiter::{Limiter, known};
 use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError, StoreResult};
 use crate::waiters::Wakeup;
 
-/// Whether the set has a limit on permits.
-pub(crate) fn has_permits(set: &LimitSet<'_>) -> bool {
-    let mut charges = set.charges().iter();
-    charges.any(|charge| charge.active.limit.lease().is_some())
-}
-
 /// Refuses a reservation that a rule, which is not in shadow, does not let last so long. The lease of permits is
 /// the rule's own.
 fn check_length(
@@ -352,7 +346,7 @@ impl<S: HoldStore> Limiter<S> {
         now: Now,
     ) -> Result<Verdict, AskError> {
         let (placed, waited) = self.hold(query, set, claim, now).await?;
-        let is_over = claim.hold.is_none() && !has_permits(set);
+        let is_over = claim.hold.is_none() && !set.has_permits();
         let id = Some(claim.id).filter(|_| !is_over);
         Ok(self.conclude_held(query, set, &placed, id, waited, now))
     }
@@ -434,7 +428,7 @@ impl<S: HoldStore> Limiter<S> {
         };
         // Cancelled by its id, or since the same call was dropped at another server. If the turn was missed,
         // rates stay charged, but another caller may have the permit by now.
-        let is_missed = status == HoldStatus::Expired && has_permits(set);
+        let is_missed = status == HoldStatus::Expired && set.has_permits();
         if status == HoldStatus::Cancelled || is_missed {
             return Err(AskError::Overslept);
         }

@@ -25,7 +25,7 @@ use crate::ad_hoc::{AdHocLimits, AdHocMemo, CachedLimit};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
-use crate::hold_calls::{has_permits, new_id};
+use crate::hold_calls::new_id;
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Answer, LocalStore, Placed, Store, StoreError, StoreResult};
@@ -561,7 +561,7 @@ fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Resul
 
 /// A new id for an acquire whose set has permits.
 fn permit_id(operation: Operation, query: &Query<'_>, set: &LimitSet<'_>) -> Option<HoldId> {
-    let holds = operation == Operation::Acquire && has_permits(set);
+    let holds = operation == Operation::Acquire && set.has_permits();
     holds.then(|| new_id(query.domain()))
 }
 

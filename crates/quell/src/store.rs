@@ -26,23 +26,11 @@ use crate::clock::Clock;
 
 mod answer;
 mod ban_list;
-#[cfg(feature = "remote")]
-pub mod fallback;
-#[cfg(feature = "remote")]
-pub mod leased;
 pub mod memory;
-#[cfg(feature = "remote")]
-pub mod remote;
-#[cfg(feature = "remote")]
-pub mod split;
 
 pub use answer::Answer;
 pub use ban_list::{BanCursor, BanList, BanPage, BanPlace, BanSource};
 mod hold;
-#[cfg(feature = "remote")]
-pub mod rungs;
-#[cfg(feature = "remote")]
-pub mod shares;
 
 pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
 
@@ -217,8 +205,7 @@ pub trait AdminStore: Store {
 }
 
 /// Puts the views of some keys of a set to their places among those of all its keys.
-#[cfg(feature = "remote")]
-fn put_views(all: &mut [KeyView], places: &[usize], views: Vec<KeyView>) {
+pub fn put_views(all: &mut [KeyView], places: &[usize], views: Vec<KeyView>) {
     for (place, view) in places.iter().zip(views) {
         if let Some(of_key) = all.get_mut(*place) {
             *of_key = view;

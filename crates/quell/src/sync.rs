@@ -3,13 +3,9 @@
 
 #[cfg(not(test))]
 pub(crate) use parking_lot::Mutex;
-#[cfg(all(not(test), feature = "remote"))]
-pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 pub(crate) use model::Mutex;
-#[cfg(test)]
-pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
 pub(crate) mod model {

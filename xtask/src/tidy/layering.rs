@@ -17,10 +17,11 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 16] = [
+const LAYERS: [(&str, &[&str]); 17] = [
     ("quell-core", &[]),
-    ("quell", &["quell-core", "quell-shares"]),
-    ("quell-redis", &["quell", "quell-core"]),
+    ("quell", &["quell-core"]),
+    ("quell-store", &["quell", "quell-core", "quell-shares"]),
+    ("quell-redis", &["quell", "quell-core", "quell-store"]),
     ("quell-rules", &["quell-core"]),
     ("quell-protocol", &["quell-core"]),
     (
@@ -32,6 +33,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "quell-protocol",
             "quell-redis",
             "quell-rules",
+            "quell-store",
         ],
     ),
     (
@@ -44,6 +46,7 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "quell-protocol",
             "quell-redis",
             "quell-rules",
+            "quell-store",
         ],
     ),
     (
@@ -58,10 +61,11 @@ const LAYERS: [(&str, &[&str]); 16] = [
             "quell-redis",
             "quell-rules",
             "quell-server",
+            "quell-store",
         ],
     ),
     ("quell-shares", &["quell-core"]),
-    ("quell-fleet", &["quell", "quell-shares"]),
+    ("quell-fleet", &["quell", "quell-shares", "quell-store"]),
     (
         "quell-coordinator",
         &[

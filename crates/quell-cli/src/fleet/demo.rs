@@ -11,7 +11,6 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
-use quell::store::shares::SharesStore;
 use quell::{Limiter, Query};
 use quell_coordinator::CoordinatorServer;
 use quell_coordinator::config::{Config, FleetStore, Terms};
@@ -19,6 +18,7 @@ use quell_coordinator::leader::{Operation, Service};
 use quell_core::rule::{DomainRules, all_shared_limits};
 use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
 use quell_rules::{ExactDuration, parse_duration};
+use quell_store::shares::SharesStore;
 use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep};
 

@@ -7,8 +7,8 @@ use clap::Args;
 use quell::Limiter;
 use quell::rule_store::{Draft, Head, PushOutcome, Version};
 use quell::store::memory::MemoryStore;
-use quell::store::shares::{Shares, SharesStore};
 use quell_rules::{LoadedRules, Problem, RuleChanges};
+use quell_store::shares::{Shares, SharesStore};
 use serde::Serialize;
 
 use super::pulled::Origin;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quell::clock::Monotonic;
-use quell::store::shares::{Share, Shares};
 use quell_shares::cell::CellWriter;
 use quell_shares::member::{LimitSchedule, Member, Phase};
 use quell_shares::message::{Load, Totals};
 use quell_shares::plan::{LimitId, MAX_MEMBERS};
+use quell_store::shares::{Share, Shares};
 
 use super::status::{LimitStatus, STARVED};
 

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, Monotonic};
-use quell::store::shares::Shares;
 use quell_shares::member::{Adopt, Member, Stage};
 use quell_shares::message::{MemberSnapshot, Request, Response};
 use quell_shares::still::Still;
+use quell_store::shares::Shares;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use quell::clock::{Clock as _, ManualClock};
 use quell::store::memory::MemoryStore;
-use quell::store::shares::SharesStore;
 use quell::{Limit, Limiter, Query};
 use quell_core::fleet_share::{CutOff, FleetSize, SharesPolicy};
 use quell_core::policy::{Policy, Rung};
@@ -20,6 +19,7 @@ use quell_fleet::agent::{
 use quell_fleet::{proto, wire};
 use quell_shares::message::{Hold, NoSeat, Push, Pushed, Report, Request, Response};
 use quell_shares::plan::{LimitId, MICRO};
+use quell_store::shares::SharesStore;
 use tokio::time::timeout;
 
 use crate::coordinator::{PATIENCE, Scripted, Stream, grant, right};

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use quell::store::remote::{HoldFailure, SetFailure};
-use quell::store::split::{self, Part, PartOutcome};
 use quell_core::charge::{Charge, Operation};
 use quell_core::claim::{Claim, WaitLimits};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::time::Now;
+use quell_store::remote::{HoldFailure, SetFailure};
+use quell_store::split::{self, Part, PartOutcome};
 
 use super::hold_location::{HoldLocation, run_at};
 use super::{FIRST_WAIT, PointerState, claim_pointer, stored_pointer};

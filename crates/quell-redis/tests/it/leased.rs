@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 
 use quell::clock::SystemClock;
 use quell::conformance::{Carries, ModelStore};
-use quell::store::leased::LeasedStore;
-use quell::store::remote::RemoteStore;
-use quell::store::split::OwnedSet;
 use quell::store::{LeaseStore, Store};
 use quell::{Cost, Limit, Limiter, Query, Rate};
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -20,6 +17,9 @@ use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder, StoreClock};
+use quell_store::leased::LeasedStore;
+use quell_store::remote::RemoteStore;
+use quell_store::split::OwnedSet;
 
 use crate::fallback::{declaring, scripts};
 use crate::limits::{SECOND, START, active, at, built};

@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use quell::conformance::{Carries, ModelStore};
-use quell::store::leased::LIFE;
-use quell::store::remote::RemoteStore;
-use quell::store::split::OwnedSet;
 use quell::store::{Action, AdminStore, LeaseStore, Store, Totals};
 use quell::{Cost, Limit, Query};
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
@@ -19,6 +16,9 @@ use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::time::{Now, Wall};
 use quell_redis::{RedisStore, StoreClock};
+use quell_store::leased::LIFE;
+use quell_store::remote::RemoteStore;
+use quell_store::split::OwnedSet;
 
 use crate::fallback::scripts;
 use crate::leased::{RATE, leasable, load, most, node_on, policy};

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quell::clock::SystemClock;
-use quell::store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
-use quell::store::rungs::RungStore;
 use quell::{Limit, Limiter, Query};
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Rule};
 use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder};
+use quell_store::leased::LeasedStore;
+use quell_store::rungs::RungStore;
 
 use crate::cluster::Cluster;
 use crate::leased::{RATE, most};

@@ -6,14 +6,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use quell::clock::{Clock, SystemClock};
 use quell::store::Store;
-use quell::store::leased::LIFE;
-use quell::store::remote::RemoteStore;
-use quell::store::split::OwnedSet;
 use quell::{Cost, Limit, Query};
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_store::leased::LIFE;
+use quell_store::remote::RemoteStore;
+use quell_store::split::OwnedSet;
 use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;

@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use quell::store::remote::RemoteStore;
 use quell::store::{Action, AdminStore, LeaseStore, Paid, Store, Totals};
 use quell::{Limit, Query};
 use quell_core::charge::{Charges, Operation};
 use quell_core::policy::Rung;
+use quell_store::remote::RemoteStore;
 
 use crate::fallback::scripts;
 use crate::leased::{

@@ -7,10 +7,10 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
 use quell::store::LimitId;
-use quell::store::leased::Excess;
 use quell_fleet::agent::NodeState;
 use quell_host::metrics_text::{MetricsText, Seconds};
 use quell_redis::{FallbackNumbers, StoreNumbers};
+use quell_store::leased::Excess;
 
 use super::caller::caller;
 use super::reply::{self, RouteResult};

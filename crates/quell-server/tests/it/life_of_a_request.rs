@@ -261,7 +261,7 @@ fn to_a_store_in_redis() {
     let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
     for ask in [by_resp, by_http] {
         let [read, sent] = watch(&settings, ask);
-        check(&read, "quell/src/store/fallback/in_flight.rs", 20, 31);
+        check(&read, "quell-store/src/fallback/in_flight.rs", 20, 31);
         check(&sent, "quell-redis/src/link/connection.rs", 20, 31);
     }
 }

@@ -57,10 +57,8 @@ mod tickets;
 
 pub use ban_names::MAX_NAMED_BANS;
 use ban_names::{BanName, BanNames};
-#[cfg(feature = "remote")]
-pub(crate) use fingerprint::PrintHasher;
 use fingerprint::Raw;
-pub use fingerprint::{Fingerprint, HashKey};
+pub use fingerprint::{Fingerprint, HashKey, PrintHasher};
 use hold_index::HoldIndex;
 pub use hold_index::{MAX_IDS, RETENTION};
 use registry::Registry;

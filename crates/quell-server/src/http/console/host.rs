@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use quell::Limiter;
 use quell::store::memory::MemoryStore;
-use quell::store::shares::{Shares, SharesStore};
 use quell_core::rule::DomainRules;
 use quell_host::candidate::{About, CandidateStatus};
 use quell_host::console::host::Host;
 use quell_host::history::Change;
 use quell_host::rules_host::{RulesHost, RulesPlace};
+use quell_store::shares::{Shares, SharesStore};
 
 use crate::access::{Access, FailedLogins};
 use crate::budget::Budget;

@@ -31,11 +31,9 @@ impl Fingerprint {
 }
 
 /// A fingerprint is a hash already.
-#[cfg(feature = "remote")]
 #[derive(Debug, Default)]
-pub(crate) struct PrintHasher(u64);
+pub struct PrintHasher(u64);
 
-#[cfg(feature = "remote")]
 impl Hasher for PrintHasher {
     fn finish(&self) -> u64 {
         self.0

@@ -6,12 +6,10 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use axum::routing::get as route;
 use axum::{Extension, Router};
-use quell::tower::{Entries, LimitLayer, OnFailure, Tell};
+use quell::tower::{Entries, LimitLayer, Tell};
 use quell::{Cost, Limit, Verdict};
 use quell_core::ban::Ban;
 use tokio::net::TcpListener;
-
-use crate::leased::{Fleet, leased, per_user};
 
 use super::support::{app, ask, connected, get, get_from, limiter, rule, status};
 
@@ -50,20 +48,6 @@ async fn a_refusal_says_how_long_to_wait() {
 
     clock.advance(Duration::from_millis(41_500));
     assert_eq!(status(&app, get("/?alice", &[])).await, 200);
-}
-
-#[tokio::test]
-async fn a_limit_that_is_not_exact_says_so() {
-    let mut fleet = Fleet::new(1, &[leased(per_user(1_000), 20)]);
-    let user = Entries::new().with("user", |request| request.uri.query().map(str::to_owned));
-    let limiter = Arc::new(fleet.nodes.remove(0));
-    let layer = LimitLayer::with_on_failure(limiter, "shop", user, OnFailure::Deny);
-    let app = app(layer);
-    let yes = ask(&app, get("/?alice", &[])).await;
-    assert_eq!(
-        yes.field("ratelimit-policy"),
-        Some("\"per-user\";q=1000;w=1;quell-rung=leased;quell-bound=20")
-    );
 }
 
 #[tokio::test]
