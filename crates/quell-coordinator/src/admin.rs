@@ -15,8 +15,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use quell_protocol::escape_json;
-use quell_protocol::http::{PROBLEM_JSON, Problem, ProblemKind};
+use quell_host::head::{Head as _, is_answered, refuse};
+use quell_host::reply::{self, json, json_with};
+use quell_protocol::http::{Problem, ProblemKind};
 use quell_shares::leader::Coordinator;
 use quell_shares::ledger::Operation;
 use quell_shares::plan::{MICRO, MemberId, Record, Stage};
@@ -67,11 +68,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status);
-        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let text = shown(&self.0);
-        let kind = [(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON))];
-        (status, kind, text).into_response()
+        reply::problem(&self.0)
     }
 }
 
@@ -249,17 +246,9 @@ impl Admin {
     /// Refuses a request for a host name that a stranger can own: it may come from a page of theirs, in
     /// somebody's browser.
     fn check_name(&self, request: &Request) -> Result<(), Refusal> {
-        let fields = request.headers().get_all(http::header::HOST);
-        let fields = fields.iter().map(|host| host.to_str().unwrap_or("?"));
-        let uri = request.uri().authority().map(http::uri::Authority::as_str);
-        if let Some(host) = fields.chain(uri).find(|host| !self.answers_to(host)) {
-            let detail = format!(
-                "this coordinator is not asked by the name {host:?}: ask by its address, or start it with \
-                 --allow-host"
-            );
-            return Err(Refusal::new(ProblemKind::Forbidden, detail));
-        }
-        Ok(())
+        let mut hosts = request.hosts();
+        let unknown = hosts.find(|host| !is_answered(host, &self.hosts));
+        unknown.map_or(Ok(()), refuse).map_err(Refusal)
     }
 
     /// Lets a request in, or not.
@@ -269,22 +258,6 @@ impl Admin {
         let credentials = Credentials::of(request.headers(), peer);
         let visitor = self.gate.admit(credentials.shown(), wants)?;
         Ok(visitor.name)
-    }
-
-    fn answers_to(&self, host: &str) -> bool {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
-        };
-        let literal = name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'));
-        let is_address = literal.unwrap_or(name).parse::<std::net::IpAddr>().is_ok();
-        let is_allowed = |allowed: &String| allowed.eq_ignore_ascii_case(name);
-        name.is_empty()
-            || is_address
-            || name.eq_ignore_ascii_case("localhost")
-            || self.hosts.iter().any(is_allowed)
     }
 
     /// The caller's name and what it sent, if it may do it.
@@ -400,17 +373,6 @@ struct Done {
     done: bool,
 }
 
-fn json(value: &impl Serialize) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    ([(CONTENT_TYPE, kind)], shown(value)).into_response()
-}
-
-/// JSON with what nodes and others wrote, escaped for an operator's terminal.
-fn shown(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).unwrap_or_default();
-    escape_json(&text).into_owned()
-}
-
 #[derive(Serialize)]
 struct HealthBody {
     status: &'static str,
@@ -452,16 +414,17 @@ fn healthy(admin: &Admin, request: &Request) -> Response {
 
 fn unready(status: &'static str) -> Response {
     let reasons = Vec::new();
-    let mut answer = json(&HealthBody { status, reasons });
-    *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    answer
+    json_with(
+        StatusCode::SERVICE_UNAVAILABLE,
+        &HealthBody { status, reasons },
+    )
 }
 
 async fn metrics(State(admin): State<Shared>, request: Request) -> Answer {
     admin.admit(&request, Wants::Metrics)?;
     let text = admin.metrics.text(&admin.service).await;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    Ok(([(CONTENT_TYPE, kind)], text).into_response())
+    Ok(reply::reply(StatusCode::OK, kind, text))
 }
 
 async fn fleet(State(admin): State<Shared>, request: Request) -> Answer {
@@ -735,12 +698,6 @@ mod tests {
 
     fn reads<T: DeserializeOwned>(body: &str) -> Result<(), serde_json::Error> {
         serde_json::from_str::<T>(body).map(drop)
-    }
-
-    #[test]
-    fn what_nodes_wrote_is_escaped() {
-        let said = shown(&serde_json::json!({ "why": "a\u{9b}2J\u{202e}" }));
-        assert_eq!(said, r#"{"why":"a\u009b2J\u202e"}"#);
     }
 
     /// The bodies in `docs/fleet.md` are what the routes take.

@@ -220,6 +220,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_strangers_wrote_is_escaped() {
+        let said = shown(serde_json::json!({ "why": "a\u{9b}2J\u{202e}" }).to_string());
+        assert_eq!(said, r#"{"why":"a\u009b2J\u202e"}"#);
+    }
+
+    #[test]
     fn parameters_are_decoded() {
         let query = Some("a=1%2f2+3&&b&c=%zz%4&%41=%f0%9f%90%a2");
         let said: Vec<_> = parameters(query).into_owned().collect();
