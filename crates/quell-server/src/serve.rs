@@ -1,5 +1,6 @@
 //! Serve: how a server starts, drains and stops.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub async fn serve(config: Config) -> Result<Server, ServeError> {
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_etcd(config: Config, etcd: OpenEtcd) -> Result<Server, ServeError> {
-    start(config, Arc::new(SystemClock::new()), etcd).await
+    begin(config, Arc::new(SystemClock::new()), etcd).await
 }
 
 /// [`serve`] with a clock for decisions that is not the system's, for tests.
@@ -68,12 +69,23 @@ pub async fn serve_with_etcd(config: Config, etcd: OpenEtcd) -> Result<Server, S
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
-    start(
+    begin(
         config,
         clock,
         |_| Err("this program has no etcd".to_owned()),
     )
     .await
+}
+
+/// [`start`], boxed here: so this crate compiles it, with all that it spawns, as it is built itself. A future that is
+/// not is compiled once more by each program that awaits it, with that program's level of optimisation.
+#[inline(never)]
+fn begin(
+    config: Config,
+    clock: Arc<dyn Clock>,
+    etcd: OpenEtcd,
+) -> Pin<Box<dyn Future<Output = Result<Server, ServeError>> + Send>> {
+    Box::pin(start(config, clock, etcd))
 }
 
 async fn start(
