@@ -54,6 +54,12 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// Whether the call fits.
+    #[must_use]
+    pub const fn is_allow(&self) -> bool {
+        self.outcome.is_allow()
+    }
+
     /// The same decision for a caller that has waited for `waited` since: the delay is over.
     #[must_use]
     pub const fn waited_for(self, waited: Duration) -> Self {

@@ -175,6 +175,10 @@ impl<'a> Descriptor<'a> {
 }
 
 /// Types that can be the value of an entry: text or bytes, borrowed or owned.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no value of an entry",
+    note = "a value is bytes or text: for a number write `number.to_string()`"
+)]
 pub trait IntoValue<'a> {
     /// The value as bytes.
     fn into_value(self) -> Cow<'a, [u8]>;

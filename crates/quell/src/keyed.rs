@@ -37,10 +37,10 @@ const ROOM: usize = 64;
 ///
 /// let logins = KeyedLimiter::<str>::new(Limit::per_minute(5))?;
 /// for _ in 0..5 {
-///     assert!(logins.try_acquire("alice").outcome.is_allow());
+///     assert!(logins.try_acquire("alice").is_allow());
 /// }
-/// assert!(!logins.try_acquire("alice").outcome.is_allow());
-/// assert!(logins.try_acquire("bob").outcome.is_allow());
+/// assert!(!logins.try_acquire("alice").is_allow());
+/// assert!(logins.try_acquire("bob").is_allow());
 /// # Ok::<(), quell::LimitError>(())
 /// ```
 #[derive(Debug)]
@@ -245,8 +245,8 @@ impl Keeper for OneLimit<'_> {
 /// use quell::{Limit, UnkeyedLimiter};
 ///
 /// let mails = UnkeyedLimiter::new(Limit::per_hour(1))?;
-/// assert!(mails.try_acquire().outcome.is_allow());
-/// assert!(!mails.try_acquire().outcome.is_allow());
+/// assert!(mails.try_acquire().is_allow());
+/// assert!(!mails.try_acquire().is_allow());
 /// # Ok::<(), quell::LimitError>(())
 /// ```
 #[derive(Debug)]

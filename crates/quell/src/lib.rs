@@ -12,7 +12,7 @@
 //! use quell::{Limit, UnkeyedLimiter};
 //!
 //! let calls = UnkeyedLimiter::new(Limit::per_second(100).burst(200))?;
-//! if calls.try_acquire().outcome.is_allow() {
+//! if calls.try_acquire().is_allow() {
 //!     // do it
 //! }
 //! # Ok::<(), quell::LimitError>(())
@@ -25,7 +25,7 @@
 //!
 //! let logins = KeyedLimiter::<str>::new(Limit::per_minute(5))?;
 //! for _ in 0..5 {
-//!     assert!(logins.try_acquire("alice").outcome.is_allow());
+//!     assert!(logins.try_acquire("alice").is_allow());
 //! }
 //! let refused = logins.try_acquire("alice");
 //! match refused.retry_after() {
@@ -33,8 +33,8 @@
 //!     Some(RetryAfter::After(wait)) => println!("429, Retry-After: {}", wait.as_secs() + 1),
 //!     Some(RetryAfter::Never) => println!("413: it costs more than the limit ever holds"),
 //! }
-//! assert!(!refused.outcome.is_allow());
-//! assert!(logins.try_acquire("bob").outcome.is_allow());
+//! assert!(!refused.is_allow());
+//! assert!(logins.try_acquire("bob").is_allow());
 //! # Ok::<(), quell::LimitError>(())
 //! ```
 //!
@@ -70,7 +70,7 @@
 //! }
 //! // If its turn would not come in time, the call is refused at once.
 //! let most = Duration::from_millis(1);
-//! assert!(!calls.acquire_timeout("alice", Cost::ONE, most).await.outcome.is_allow());
+//! assert!(!calls.acquire_timeout("alice", Cost::ONE, most).await.is_allow());
 //! # Ok::<(), quell::LimitError>(())
 //! # }).unwrap();
 //! ```

@@ -35,6 +35,10 @@ mod hold;
 pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
 
 /// Keeps states and decides on them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no store of limits",
+    note = "use `quell::store::memory::MemoryStore`, `quell_redis::RedisStore`, or implement `quell::store::Store`"
+)]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Tells the store which limits came into force, were replaced, or are gone. This is called before
     /// any charge under a new limit. It is called again, with the instants of the changes, when no call
@@ -101,6 +105,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A store on which callers can wait for their turn, reserve, and hold permits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` keeps no holds, so nobody can wait, reserve or hold a permit there",
+    note = "the stores of Quell all do; for one of your own implement `quell::store::HoldStore`"
+)]
 pub trait HoldStore: Store {
     /// Decides a whole set as [`Store::decide`] does for an acquire, and holds the charges under an id;
     /// or joins the queue (see [`claim`](quell_core::claim::claim())). If called again with the same id
@@ -269,6 +277,10 @@ pub trait LeaseStore: Store {
 }
 
 /// A store in this process: it answers at once and cannot fail.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` may have to ask another process, so it has no answer at once",
+    note = "call the method without `_local`, and await it"
+)]
 pub trait LocalStore: HoldStore {
     /// What names a charge that can be given back. Once it is dropped, the charge is final.
     type Ticket: fmt::Debug + Send + Sync;

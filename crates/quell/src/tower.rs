@@ -31,7 +31,7 @@
 //!    the client goes away meanwhile, its place and its charge are given back.
 //! 4. The service runs with the [`Verdict`](crate::Verdict) among the request's extensions, as an
 //!    `Arc<Verdict>`; its response gets the `RateLimit` fields, and the verdict too.
-//! 5. If the store fails, [`OnFailure`] decides, and the verdict says `degraded`.
+//! 5. If the store fails, the call is refused, or passes if the layer says [`LimitLayer::allow_on_failure`]; the verdict says `degraded`.
 //!
 //! Limits are charged when the request comes. If a cost is known only afterwards, an estimate is charged
 //! first and settled when the cost is known ([`LimitLayer::cost_after`]).
@@ -65,7 +65,7 @@ pub use bill::Bill;
 pub use body::LimitBody;
 pub use call::{AsEstimated, CallError, CallLayer, CallOutcome, CallService, CostAfter};
 pub use entries::Entries;
-pub use gate::{Failure, OnFailure};
+pub use gate::Failure;
 pub use layer::{LimitFuture, LimitLayer, LimitService, Tell};
 pub use path_pattern::PathPatternError;
 pub use quell_core::path::{PathError, PathReading};

@@ -13,10 +13,10 @@ use quell_core::verdict::Verdict;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::gate::{Admission, Failure, Gate, OnFailure};
+use super::gate::{Admission, Failure, Gate};
 use super::permit::{self, Course, Permit};
 use crate::limiter::Limiter;
-use crate::store::{HoldStore, LocalStore};
+use crate::store::HoldStore;
 
 /// Puts limits in front of any service: a closure makes the query of a call, and the response is an
 /// [`CallOutcome`].
@@ -67,21 +67,12 @@ impl<R> CostAfter<R> for AsEstimated {
     }
 }
 
-impl<S: LocalStore, D> CallLayer<S, D> {
-    /// Limits on a store in this process; `describe` is a `Fn(&Call) -> Query<'static>`.
+impl<S: HoldStore, D> CallLayer<S, D> {
+    /// Limits on any store; `describe` is a `Fn(&Call) -> Query<'static>`.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S>>, describe: D) -> Self {
-        // A store in this process never fails.
-        Self::with_on_failure(limiter, describe, OnFailure::Deny)
-    }
-}
-
-impl<S: HoldStore, D> CallLayer<S, D> {
-    /// Limits on any store. `on_failure` is the answer if the store fails.
-    #[must_use]
-    pub fn with_on_failure(limiter: Arc<Limiter<S>>, describe: D, on_failure: OnFailure) -> Self {
         Self {
-            gate: Arc::new(Gate::new(limiter, on_failure)),
+            gate: Arc::new(Gate::new(limiter)),
             describe,
             cost_after: Arc::new(AsEstimated),
         }
@@ -89,6 +80,14 @@ impl<S: HoldStore, D> CallLayer<S, D> {
 }
 
 impl<S: HoldStore, D, C> CallLayer<S, D, C> {
+    /// Calls pass, uncounted, while the store fails. Without this they are refused then ([`CallOutcome::Refused`]), unless
+    /// their rules say what happens: those of a store with a fallback do.
+    #[must_use]
+    pub fn allow_on_failure(mut self) -> Self {
+        Arc::make_mut(&mut self.gate).allows_on_failure = true;
+        self
+    }
+
     /// Charges the query's cost as an estimate, and settles it with the real cost when the response has
     /// arrived. `cost`, a `Fn(&Response) -> Option<u64>`, finds the real cost.
     ///
@@ -180,7 +179,7 @@ pub struct CallService<S, D, Inner, C = AsEstimated> {
 pub enum CallOutcome<T> {
     /// It was allowed: the service's response.
     Passed(T),
-    /// A limit denies it, or the store fails and [`OnFailure`] denies.
+    /// A limit denies it, or the store fails.
     Refused(Box<Verdict>),
     /// It would have to wait, and too many calls wait already; nothing was charged.
     Overloaded,

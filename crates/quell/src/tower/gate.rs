@@ -1,4 +1,4 @@
-//! Gate: decides a query, applies [`OnFailure`], and sleeps for delays.
+//! Gate: decides a query, answers while the store fails, and sleeps for delays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,15 +32,6 @@ const KEEP: Duration = Duration::from_secs(60);
 /// The `retry_after` of refusals during an outage: long enough for a fail-over to make progress, short
 /// enough that callers still come back.
 const RETRY_WHEN_DEGRADED: Duration = Duration::from_secs(1);
-
-/// What to answer if the store fails. There is no safe default, so it has to be chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OnFailure {
-    /// The call continues, uncounted.
-    Allow,
-    /// The call is refused (503, gRPC `UNAVAILABLE`).
-    Deny,
-}
 
 /// Why the limiter gave no answer, or none that was counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,7 +74,8 @@ type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 #[derive_where(Debug; S)]
 pub(super) struct Gate<S> {
     pub(super) limiter: Arc<Limiter<S>>,
-    pub(super) on_failure: OnFailure,
+    /// Whether calls pass, uncounted, while the store fails.
+    pub(super) allows_on_failure: bool,
     pub(super) max_wait: Duration,
     pub(super) max_delay: Duration,
     pub(super) max_waiting: usize,
@@ -94,10 +86,10 @@ pub(super) struct Gate<S> {
 }
 
 impl<S> Gate<S> {
-    pub(super) fn new(limiter: Arc<Limiter<S>>, on_failure: OnFailure) -> Self {
+    pub(super) fn new(limiter: Arc<Limiter<S>>) -> Self {
         Self {
             limiter,
-            on_failure,
+            allows_on_failure: false,
             max_wait: Duration::ZERO,
             max_delay: DEFAULT_MAX_DELAY,
             max_waiting: DEFAULT_MAX_WAITING,
@@ -127,7 +119,7 @@ impl<S: HoldStore> Gate<S> {
         let hold = self.pays_later.then_some(KEEP);
         let Admitted { verdict, keep } = match self.limiter.admit(query, wait_limits, hold).await {
             Ok(admitted) => admitted,
-            // An overloaded store has not failed, so `on_failure` does not apply.
+            // An overloaded store has not failed, so `allows_on_failure` does not apply.
             Err(
                 AskError::Store(StoreError::TooManyHolds | StoreError::Overloaded)
                 | AskError::Overslept,
@@ -159,12 +151,9 @@ impl<S: HoldStore> Gate<S> {
 
     /// The answer if the store fails.
     fn declared(&self) -> Verdict {
-        let wait = match self.on_failure {
-            OnFailure::Allow => None,
-            OnFailure::Deny => Some(RetryAfter::After(RETRY_WHEN_DEGRADED)),
-        };
+        let refused = !self.allows_on_failure;
         Verdict {
-            retry_after: wait,
+            retry_after: refused.then_some(RetryAfter::After(RETRY_WHEN_DEGRADED)),
             degraded: true,
             ..Verdict::default()
         }

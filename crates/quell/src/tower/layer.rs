@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode, response};
 use quell_core::limit_error::LimitError;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::refusal_page::RefusalPage;
-use quell_core::rule::{DomainRules, EmptyValue, OnMissing, Per, Rule};
+use quell_core::rule::{DomainRules, EmptyValue, Per, Rule};
 use quell_core::verdict::Verdict;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -21,13 +21,13 @@ use tower_service::Service;
 use super::body::LimitBody;
 use super::entries::{ADDRESS, Entries};
 use super::fields::{Fields, fields};
-use super::gate::{Admission, Failure, Gate, OnFailure};
+use super::gate::{Admission, Failure, Gate};
 use super::grpc;
 use super::permit::{self, Course, Permit};
 use super::refusal;
 use crate::limiter::Limiter;
+use crate::store::HoldStore;
 use crate::store::memory::MemoryStore;
-use crate::store::{HoldStore, LocalStore};
 
 /// The domain of a layer with only one limit.
 const OWN_DOMAIN: &str = "layer";
@@ -84,7 +84,8 @@ pub enum Tell {
 
 impl LimitLayer<MemoryStore> {
     /// One limit, in memory, on each distinct combination of the values of `entries`; without entries,
-    /// on all requests together. Requests that lack an entry share a key. Of an IPv6 `remote_address`
+    /// on all requests together. A request that lacks an entry is not limited, as under a [`Rule`] that does not
+    /// say otherwise ([`OnMissing`](crate::rule::OnMissing)). Of an IPv6 `remote_address`
     /// only the first 64 bits count, because one client commonly has a whole /64.
     ///
     /// # Errors
@@ -100,7 +101,6 @@ impl LimitLayer<MemoryStore> {
         });
         let rule = Rule {
             per: per.collect(),
-            on_missing: OnMissing::SharedKey,
             empty: EmptyValue::Missing,
             ..Rule::new(name, limit)?
         };
@@ -112,28 +112,14 @@ impl LimitLayer<MemoryStore> {
     }
 }
 
-impl<S: LocalStore> LimitLayer<S> {
-    /// The limits of `domain`, on a store in this process.
+impl<S: HoldStore> LimitLayer<S> {
+    /// The limits of `domain`.
     ///
     /// While the domain has no rules, which is a mistake, every request is answered 500.
     #[must_use]
     pub fn new(limiter: Arc<Limiter<S>>, domain: &str, entries: Entries) -> Self {
-        // A store in this process never fails.
-        Self::with_on_failure(limiter, domain, entries, OnFailure::Deny)
-    }
-}
-
-impl<S: HoldStore> LimitLayer<S> {
-    /// The limits of `domain`, on any store. `on_failure` is the answer if the store fails.
-    #[must_use]
-    pub fn with_on_failure(
-        limiter: Arc<Limiter<S>>,
-        domain: &str,
-        entries: Entries,
-        on_failure: OnFailure,
-    ) -> Self {
         let shared = Shared {
-            gate: Gate::new(limiter, on_failure),
+            gate: Gate::new(limiter),
             domain: Arc::from(domain),
             entries,
             tell: Tell::default(),
@@ -143,6 +129,14 @@ impl<S: HoldStore> LimitLayer<S> {
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    /// Calls pass, uncounted, while the store fails. Without this they are refused then (503, gRPC `UNAVAILABLE`), unless
+    /// their rules say what happens: those of a store with a fallback do.
+    #[must_use]
+    pub fn allow_on_failure(mut self) -> Self {
+        Arc::make_mut(&mut self.shared).gate.allows_on_failure = true;
+        self
     }
 
     /// Which responses get the `RateLimit` fields; by default all.

@@ -9,7 +9,7 @@ use axum::routing::any;
 use axum::{Extension, Router};
 use futures_util::stream;
 use http_body_util::BodyExt;
-use quell::tower::{Bill, CallLayer, CallOutcome, Entries, LimitLayer, OnFailure};
+use quell::tower::{Bill, CallLayer, CallOutcome, Entries, LimitLayer};
 use quell::{Cost, Limit, Limiter, Query};
 use quell_core::rule::Rule;
 use tower::{Layer, ServiceExt};
@@ -43,9 +43,8 @@ async fn left<S: quell::store::HoldStore>(limiter: &Limiter<S>) -> Vec<u64> {
 
 /// A service that reports its cost in a field, through the bill, while it sends, or not at all.
 fn model<S: quell::store::HoldStore>(limiter: &Arc<Limiter<S>>) -> Router {
-    let layer =
-        LimitLayer::with_on_failure(Arc::clone(limiter), "shop", entries(), OnFailure::Allow);
-    let layer = layer.cost_after(|head| {
+    let layer = LimitLayer::new(Arc::clone(limiter), "shop", entries());
+    let layer = layer.allow_on_failure().cost_after(|head| {
         let tokens = head.headers.get("x-tokens")?;
         tokens.to_str().ok()?.parse().ok()
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::memory::MemoryStore;
-use quell::tower::{CallError, CallLayer, CallOutcome, Failure, OnFailure};
+use quell::tower::{CallError, CallLayer, CallOutcome, Failure};
 use quell::{AskError, Limit, Limiter, Query, Rate, RetryAfter};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -95,17 +95,22 @@ async fn when_too_many_wait_calls_are_told() {
 
 #[tokio::test]
 async fn failures_are_declared_here_too() {
-    let ask = async |on_failure| {
-        let layer = CallLayer::with_on_failure(stranded(), describe, on_failure);
+    let ask = async |passes| {
+        let layer = CallLayer::new(stranded(), describe);
+        let layer = if passes {
+            layer.allow_on_failure()
+        } else {
+            layer
+        };
         layer
             .layer(service_fn(work))
             .oneshot(Job("ann"))
             .await
             .unwrap()
     };
-    assert_eq!(ask(OnFailure::Allow).await, CallOutcome::Passed(3));
-    let CallOutcome::Refused(verdict) = ask(OnFailure::Deny).await else {
-        panic!("it was declared to be a no");
+    assert_eq!(ask(true).await, CallOutcome::Passed(3));
+    let CallOutcome::Refused(verdict) = ask(false).await else {
+        panic!("nobody said that it passes");
     };
     assert!(verdict.degraded);
     let empty = Arc::new(Limiter::new(MemoryStore::new()));

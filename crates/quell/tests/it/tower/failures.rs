@@ -7,7 +7,7 @@ use axum::routing::get as route;
 use axum::{Extension, Router};
 use quell::store::memory::MemoryStore;
 use quell::store::{Answer, Charges, Finished, HoldStore, Placed, Store, StoreError};
-use quell::tower::{Entries, LimitLayer, OnFailure};
+use quell::tower::{Entries, LimitLayer};
 use quell::{Limit, Limiter, Operation, Verdict};
 use quell_core::charge::LimitSet;
 use quell_core::claim::Claim;
@@ -84,9 +84,9 @@ fn limiter_on(failure: StoreError) -> Arc<Limiter<Failing>> {
 #[tokio::test]
 async fn what_was_declared_happens_and_is_visible() {
     let heard = Arc::new(Mutex::new(Vec::new()));
-    let layer = |on_failure| {
+    let layer = || {
         let listener = Arc::clone(&heard);
-        let layer = LimitLayer::with_on_failure(stranded(), "shop", Entries::new(), on_failure);
+        let layer = LimitLayer::new(stranded(), "shop", Entries::new());
         layer.on_each_failure(move |failure| listener.lock().unwrap().push(failure.to_string()))
     };
     let handler = |Extension(verdict): Extension<Arc<Verdict>>| async move {
@@ -95,7 +95,7 @@ async fn what_was_declared_happens_and_is_visible() {
     };
     let open = Router::new()
         .route("/", route(handler))
-        .layer(layer(OnFailure::Allow));
+        .layer(layer().allow_on_failure());
     let yes = ask(&open, get("/", &[])).await;
     assert_eq!(
         (yes.status.as_u16(), yes.body.as_str()),
@@ -103,7 +103,7 @@ async fn what_was_declared_happens_and_is_visible() {
     );
     assert_eq!(yes.field("ratelimit"), None);
 
-    let no = ask(&app(layer(OnFailure::Deny)), get("/", &[])).await;
+    let no = ask(&app(layer()), get("/", &[])).await;
     assert_eq!(no.status, 503);
     assert_eq!(no.field("retry-after"), Some("1"));
     let problem: serde_json::Value = serde_json::from_str(&no.body).unwrap();
@@ -116,7 +116,7 @@ async fn what_was_declared_happens_and_is_visible() {
 #[tokio::test]
 async fn a_store_with_more_to_do_than_it_can_has_not_failed() {
     let limiter = limiter_on(StoreError::Overloaded);
-    let layer = LimitLayer::with_on_failure(limiter, "shop", Entries::new(), OnFailure::Allow);
+    let layer = LimitLayer::new(limiter, "shop", Entries::new()).allow_on_failure();
     let layer = layer.on_each_failure(|failure| panic!("{failure}"));
     let no = ask(&app(layer), get("/", &[])).await;
     assert_eq!(no.status, 503);
@@ -128,7 +128,7 @@ async fn a_store_with_more_to_do_than_it_can_has_not_failed() {
 async fn a_domain_without_rules_is_never_taken_for_a_yes() {
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));
     let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
-    let open = LimitLayer::with_on_failure(limiter, "shop", Entries::new(), OnFailure::Allow);
+    let open = LimitLayer::new(limiter, "shop", Entries::new()).allow_on_failure();
     for layer in [layer, open] {
         let answer = ask(&app(layer.clone()), get("/", &[])).await;
         assert_eq!(answer.status, 500, "{answer:?}");

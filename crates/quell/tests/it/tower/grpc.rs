@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use quell::tower::{Entries, LimitLayer, OnFailure, RemoteAddress};
+use quell::tower::{Entries, LimitLayer, RemoteAddress};
 use quell::{Limit, store};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -75,7 +75,7 @@ async fn a_refusal_is_a_status_with_its_wait() {
 
 #[tokio::test]
 async fn a_store_that_is_gone_makes_the_service_unavailable() {
-    let layer = LimitLayer::with_on_failure(stranded(), "shop", Entries::new(), OnFailure::Deny);
+    let layer = LimitLayer::new(stranded(), "shop", Entries::new());
     let (mut client, server) = serve(layer).await;
     let refused = check(&mut client, "ann").await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
@@ -86,7 +86,7 @@ async fn a_store_that_is_gone_makes_the_service_unavailable() {
 
 #[tokio::test]
 async fn a_layer_that_is_not_set_up_is_an_internal_error_without_a_wait() {
-    let layer = LimitLayer::with_on_failure(stranded(), "x", Entries::new(), OnFailure::Allow);
+    let layer = LimitLayer::new(stranded(), "x", Entries::new()).allow_on_failure();
     let (mut client, server) = serve(layer).await;
     let refused = check(&mut client, "ann").await.unwrap_err();
     assert_eq!(refused.code(), Code::Internal);
