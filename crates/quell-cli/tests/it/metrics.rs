@@ -199,10 +199,13 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
         labelled.extend(labels(&metrics));
     }
 
-    // The source has a text for each.
-    let source = include_str!("../../../quell-server/src/http/metrics.rs");
-    let names: BTreeSet<String> = source
-        .split('"')
+    // The sources have a text for each.
+    let sources = [
+        include_str!("../../../quell-server/src/http/metrics.rs"),
+        include_str!("../../../quell-host/src/metrics_text.rs"),
+    ];
+    let texts = sources.iter().flat_map(|source| source.split('"'));
+    let names: BTreeSet<String> = texts
         .filter(|text| text.starts_with("quell_") && text.contains(' '))
         .filter_map(|text| text.split(' ').next().map(str::to_owned))
         .collect();
