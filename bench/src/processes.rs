@@ -110,7 +110,7 @@ pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     { candidates }.find(|file| file.is_file())
 }
 
-/// The program `quell` of this repository, after an optimised build with these features.
+/// The program `quell` of this repository, built as packages are, with these features.
 ///
 /// # Errors
 /// If it does not compile.
@@ -123,7 +123,8 @@ pub(crate) fn built_quell(features: &[&str]) -> Result<PathBuf> {
         command
     };
     let status = cargo()
-        .args(["build", "--release", "--locked", "--package", "quell-cli"])
+        .args(["build", "--profile", "dist", "--locked"])
+        .args(["--package", "quell-cli"])
         .args(["--features", &features.join(",")])
         .status()
         .context("cannot start cargo")?;
@@ -135,7 +136,7 @@ pub(crate) fn built_quell(features: &[&str]) -> Result<PathBuf> {
     let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout)?;
     let target = metadata["target_directory"].as_str();
     let target = Path::new(target.context("cargo names no target folder")?);
-    Ok(target.join("release").join("quell"))
+    Ok(target.join("dist").join("quell"))
 }
 
 /// The program `throttlecrab-server`, installed below `bench/target` the first time.

@@ -124,10 +124,17 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 
 fn built(root: &Path) -> Result<PathBuf> {
     let mut build = cargo(root);
-    build.args(["build", "--release", "--locked", "--package", "quell-cli"]);
-    // Who installs a package has no compiler to turn it on with.
-    programs::run(build.args(["--features", "etcd"]))?;
-    Ok(root.join("target/release/quell"))
+    build.args([
+        "build",
+        "--profile",
+        "dist",
+        "--locked",
+        "--package",
+        "quell-cli",
+    ]);
+    // Who installs a package has no compiler to turn them on with.
+    programs::run(build.args(["--features", "etcd,otel"]))?;
+    Ok(root.join("target/dist/quell"))
 }
 
 /// Lays out the package in `tree`, and packs it.

@@ -72,7 +72,7 @@ impl Subjects {
     fn start(settings: &Settings, lab: &Lab) -> Result<Self> {
         let program = match &settings.quell {
             Some(program) => program.clone(),
-            None => built_quell(&[])?,
+            None => built_quell(&["otel"])?,
         };
         let (resp, http) = (free_address()?, free_address()?);
         let mut command = Command::new(program);

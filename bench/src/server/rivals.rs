@@ -86,7 +86,7 @@ impl Servers {
         let mut servers = Self::default();
         let program = match &settings.quell {
             Some(program) => program.clone(),
-            None => built_quell(&[])?,
+            None => built_quell(&["otel"])?,
         };
         for variant in VARIANTS {
             servers.start_quell(&program, variant)?;

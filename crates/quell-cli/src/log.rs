@@ -5,10 +5,12 @@ use std::io::{self, Write};
 use anyhow::{Result, anyhow};
 use quell_core::key::printable;
 use quell_protocol::escape_json;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::fmt::{FormatFields, format};
-use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::{FormatFields, format, layer};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::Paint;
 
@@ -47,7 +49,7 @@ impl Format {
 /// # Errors
 /// What to write, if it is something else. A bare word that is no level would else be the name of a
 /// target, and silence everything.
-pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
+pub(crate) fn filter(text: &str) -> Result<Targets, String> {
     let wrong = || {
         format!(
             "`{text}` is not a level: write error, warn, info, debug or trace, or levels of targets such \
@@ -64,27 +66,27 @@ pub(crate) fn filter(text: &str) -> Result<EnvFilter, String> {
     }
     // The first of two that speak of one target gives way.
     let quieter = format!("{QUIET_TARGETS},{text}");
-    EnvFilter::try_new(quieter).map_err(|_| wrong())
+    quieter.parse().map_err(|_| wrong())
 }
 
 /// Begins to log.
 ///
 /// # Errors
 /// If somebody logs already.
-pub(crate) fn start(filter: EnvFilter, format: Format) -> Result<()> {
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+pub(crate) fn start(filter: Targets, format: Format) -> Result<()> {
+    let lines = layer()
         // Else a line that does not fit, on a full disk, panics whoever has something to say.
         .log_internal_errors(false)
         .with_ansi(Paint::stderr().is_on());
+    let all = registry().with(filter);
     let started = match format {
         Format::Text => {
             let lines = lines.with_writer(io::stderr).fmt_fields(fields());
-            lines.finish().try_init()
+            all.with(lines).try_init()
         }
         Format::Json => {
             let lines = lines.with_writer(|| Escaped(io::stderr()));
-            lines.json().flatten_event(true).finish().try_init()
+            all.with(lines.json().flatten_event(true)).try_init()
         }
     };
     started.map_err(|error| anyhow!("cannot begin to log: {error}"))
@@ -128,6 +130,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use quell_core::key::is_printable;
+    use tracing::Level;
 
     use super::*;
 
@@ -189,6 +192,9 @@ mod tests {
         for text in ["info", "DEBUG", "warn,quell_server=debug", "off"] {
             assert!(filter(text).is_ok(), "{text}");
         }
+        let is_on = |text, target| filter(text).unwrap().would_enable(target, &Level::DEBUG);
+        assert!(is_on("debug", "quell_server") && !is_on("debug", "h2::codec"));
+        assert!(is_on("warn,h2=debug", "h2::codec") && !is_on("warn,h2=debug", "quell_server"));
     }
 
     #[test]

@@ -18,7 +18,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{Error as RustlsError, InconsistentKeys, RootCertStore, ServerConfig};
-use x509_parser::parse_x509_certificate;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::Decode;
 
 /// The files, as the settings name them.
 #[derive(Clone, Debug)]
@@ -339,6 +340,7 @@ impl<'a> Pem<'a> {
 
 /// When a certificate expires.
 fn end_of(certificate: &[u8]) -> Option<Timestamp> {
-    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
-    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
+    let parsed = CertificateInner::<Raw>::from_der(certificate).ok()?;
+    let end = parsed.tbs_certificate().validity().not_after;
+    Timestamp::try_from(end.to_system_time()).ok()
 }

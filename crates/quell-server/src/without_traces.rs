@@ -31,7 +31,8 @@ impl Traces {
         };
         Err(ServeError::Traces {
             endpoint: endpoint.to_string(),
-            reason: "this program was built without the feature `otel`".to_owned(),
+            reason: "this program was built without traces (build it with --features otel)"
+                .to_owned(),
         })
     }
 

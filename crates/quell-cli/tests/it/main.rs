@@ -80,7 +80,6 @@ mod survival;
 mod terminal;
 #[cfg(test)]
 mod tls;
-#[cfg(feature = "otel")]
 #[cfg(test)]
 mod traces;
 #[cfg(test)]

@@ -258,7 +258,7 @@ impl Place {
                         "mkdir -p \"$(dirname {name})\"; cp {written} {name}"
                     )
                 }
-                Part::Script(block) => writeln!(script, "{}", self.adapt(&servers_first(block))),
+                Part::Script(block) => writeln!(script, "{}", servers_first(&self.adapt(block))),
                 Part::Shown(command, _) => {
                     writeln!(script, "echo; echo @{at}\n{}\necho @", self.adapt(command))
                 }

@@ -6,8 +6,10 @@ use std::str::FromStr;
 use quell_fleet::agent::MemberId;
 use quell_fleet::terms::NodeTerms;
 use serde::{Deserialize, Serialize};
-use x509_parser::extensions::GeneralName;
-use x509_parser::parse_x509_certificate;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::Decode;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
 
 /// Longest name of a subject, in bytes: that of a SPIFFE id.
 const MAX_SUBJECT: usize = 2_048;
@@ -88,21 +90,21 @@ impl fmt::Display for ClientCertificate {
 
 /// The DNS names and URIs among the subject alternative names; names of other kinds have no entries.
 fn subjects(certificate: &[u8]) -> Option<Box<[Subject]>> {
-    let (_, parsed) = parse_x509_certificate(certificate).ok()?;
-    let names = parsed.subject_alternative_name().ok()??;
-    let subject = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) if !name.contains(':') => Some(Subject::dns(name)),
-        GeneralName::URI(uri) if uri.contains(':') => Some(Subject((*uri).into())),
+    let parsed = CertificateInner::<Raw>::from_der(certificate).ok()?;
+    let (_, names) = parsed
+        .tbs_certificate()
+        .get_extension::<SubjectAltName>()
+        .ok()??;
+    let subject = |name: &GeneralName| match name {
+        GeneralName::DnsName(name) if !name.as_str().contains(':') => {
+            Some(Subject::dns(name.as_str()))
+        }
+        GeneralName::UniformResourceIdentifier(uri) if uri.as_str().contains(':') => {
+            Some(Subject(uri.as_str().into()))
+        }
         _ => None,
     };
-    Some(
-        names
-            .value
-            .general_names
-            .iter()
-            .filter_map(subject)
-            .collect(),
-    )
+    Some(names.0.iter().filter_map(subject).collect())
 }
 
 impl Subject {
