@@ -7,7 +7,6 @@ use std::task::{Context, Poll, Waker};
 
 use anyhow::Result;
 use quell::clock::{Clock, SystemClock};
-use quell_store::leased::LeasedStore;
 use quell::store::memory::MemoryStore;
 use quell::store::{
     Answer as StoreAnswer, Charges, LeaseStore, Paid, Store, StoreError, StoreResult, Totals,
@@ -17,6 +16,7 @@ use quell_core::charge::{LimitSet, Operation};
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Now, Wall};
+use quell_store::leased::LeasedStore;
 use tokio::runtime::{Builder, Runtime};
 
 use super::Answer;

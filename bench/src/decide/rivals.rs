@@ -15,13 +15,13 @@ use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{Quota, RateLimiter};
 use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
-use quell_store::shares::{Share, Shares, SharesStore};
 use quell::{AskError, KeyedLimiter, Limit, Limiter, Query, Rate, Verdict};
 use quell_core::rule::{DomainRules, all_shared_limits};
 use quell_core::time::Monotonic;
 use quell_shares::cell::CellWriter;
 use quell_shares::plan::MICRO;
 use quell_shares::schedule::{Right, Schedule, Step};
+use quell_store::shares::{Share, Shares, SharesStore};
 
 use super::floor::{Floor, Unaimable};
 use super::leased::LimiterLeased;

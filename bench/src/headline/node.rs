@@ -11,10 +11,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
-use quell_store::shares::SharesStore;
 use quell::{Limiter, Query};
 use quell_core::rule::all_shared_limits;
 use quell_fleet::agent::{CoordinatorUrl, Credentials, Fleet, FleetOptions, MemberId};
+use quell_store::shares::SharesStore;
 
 use super::{BIN, DOMAIN, host_time};
 

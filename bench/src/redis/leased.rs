@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use quell::clock::{Clock, SystemClock};
-use quell_store::fallback::FallbackStore;
-use quell_store::leased::LeasedStore;
 use quell::{Limiter, Query};
 use quell_core::time::Monotonic;
 use quell_redis::{RedisStore, RedisStoreBuilder};
 use quell_shares::audit::Auditor;
 use quell_shares::plan::Drift;
+use quell_store::fallback::FallbackStore;
+use quell_store::leased::LeasedStore;
 use serde::Serialize;
 use tokio::time::Instant;
 
