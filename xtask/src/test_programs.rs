@@ -27,7 +27,13 @@ const ALONE: [(&str, &str); 4] = [
 ];
 
 /// Programs that only compute. They run meanwhile, one at a time, with what those above leave idle.
-const MEANWHILE: [&str; 4] = ["quell-sim it", "quell it", "quell lib", "quell-core it"];
+const MEANWHILE: [&str; 5] = [
+    "quell-sim it",
+    "quell-store it",
+    "quell it",
+    "quell lib",
+    "quell-core it",
+];
 
 /// Arguments for a build that reports its artifacts as JSON; errors are rendered on stderr.
 pub(crate) const BUILD: [&str; 3] = [
