@@ -52,7 +52,7 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// What is measured, and the unit in its heading.
+/// The columns of the table: a measurement and its unit.
 const COLUMNS: [(&str, &str); 8] = [
     ("without", "ns"),
     ("others", "ns"),

@@ -13,7 +13,7 @@ use crate::process::PATIENCE;
 use crate::resp::frame;
 
 /// The most calls of one connection: this bounds a run by count, not only by time.
-const MOST_CALLS: usize = 200_000;
+const MAX_CALLS: usize = 200_000;
 
 /// Connections that ask for one user under one rule.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ async fn ask_all(load: &Pipelines, port: u16, calls: &mut Vec<Call>) -> Result<(
     let mut ticks = interval(load.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let (start, mut unread) = (Instant::now(), Vec::new());
-    while start.elapsed() < load.length && calls.len() < MOST_CALLS {
+    while start.elapsed() < load.length && calls.len() < MAX_CALLS {
         ticks.tick().await;
         let (begun, mut open) = (Instant::now(), load.depth);
         stream.write_all(&pipeline).await?;
@@ -87,7 +87,7 @@ async fn ask_all(load: &Pipelines, port: u16, calls: &mut Vec<Call>) -> Result<(
     Ok(())
 }
 
-/// Where the reply that begins at `at` ends; nothing if its end was not received yet.
+/// The end of the reply that begins at `at`; `None` if it was not received yet.
 fn end_of_reply(bytes: &[u8], at: usize) -> Result<Option<usize>> {
     let mut at = at;
     let mut elements = 1_usize;
@@ -120,7 +120,7 @@ fn number(text: &[u8]) -> Result<usize> {
     Ok(std::str::from_utf8(text)?.parse()?)
 }
 
-/// What a whole reply means to the caller, whether it is degraded, and its text if it is no verdict.
+/// Reads a whole reply: the verdict, whether it is degraded, and the text of a reply that is no verdict.
 fn verdict(reply: &[u8]) -> (Kind, bool, String) {
     let kind = match (field(reply, b"allowed"), reply) {
         (Some(b'1'), _) => Kind::Allowed,

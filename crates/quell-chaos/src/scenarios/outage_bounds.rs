@@ -18,15 +18,15 @@ const SERVERS: usize = 3;
 /// Connections of callers, to all servers together.
 const CONNECTIONS: usize = 12;
 
-/// How long an outage takes, and how long callers go on after the last: until every server has found the store
-/// and paid, and some seconds more.
+/// The milliseconds of an outage, and of the load after the last one: every server finds the store again and pays,
+/// and some seconds more.
 const OUTAGE: u64 = 3_000;
 const AFTERWARDS: u64 = 5_000;
 
 /// The user whose limit is watched.
 const USER: &str = "u";
 
-/// How a rule is decided.
+/// The rung of the rule that is watched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rung {
     Strict,
@@ -34,7 +34,7 @@ pub(crate) enum Rung {
     Synced,
 }
 
-/// How the store fails for a while.
+/// A failure of the store: it stands still, or it is killed and started empty.
 #[derive(Clone, Copy, Debug)]
 enum Outage {
     Frozen,
@@ -56,7 +56,7 @@ struct Size {
     least: f64,
 }
 
-/// What runs beside other scenarios.
+/// Runs beside other scenarios.
 const BRIEF: Size = Size {
     rate: 300,
     burst: 30,

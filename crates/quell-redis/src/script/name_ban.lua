@@ -1,7 +1,7 @@
 -- Lists a banned key, unless its domain has half of the names that others leave. ARGV: the member, until
 -- when, now (microseconds), the most that are listed, and the shortest expiry in milliseconds.
 forget_odd()
--- More than begin: those of a domain that had many are gone some time after the last of them.
+-- Up to eight names whose ban is over leave for each that comes, so those of a domain that had many do.
 local ended = redis.call('ZRANGE', list, 0, 7, 'WITHSCORES')
 for i = 1, #ended, 2 do
   if tonumber(ended[i + 1]) <= tonumber(ARGV[3]) then remove(ended[i]) end
