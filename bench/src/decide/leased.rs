@@ -31,7 +31,7 @@ impl Store for AtOnce {
         self.0.install(changes);
     }
 
-    fn keep_time(&mut self, _: &Arc<dyn Clock>) {}
+    fn set_clock(&mut self, _: &Arc<dyn Clock>) {}
 
     fn most_holds(&self, rung: Rung) -> usize {
         self.0.most_holds(rung)

@@ -26,7 +26,7 @@ const OVERHEAD: &str = "All primaries and the client share the processors of thi
     each: calls by the processor time of the busiest one, from its own INFO.";
 
 /// How far the share of a primary may be from the mean.
-const MOST_APART: f64 = 0.1;
+const MAX_APART: f64 = 0.1;
 
 /// What `bench cluster` measures.
 #[derive(Args, Debug, Serialize)]
@@ -94,7 +94,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     for share in shares.iter().flatten() {
         report.add("share", "of the mean", "ratio", *share);
         ensure!(
-            (share - 1.0).abs() <= MOST_APART,
+            (share - 1.0).abs() <= MAX_APART,
             "a primary has {share:.3} of the mean"
         );
     }

@@ -15,7 +15,7 @@ use crate::http::{Client, HttpResponse};
 use crate::rng::Rng;
 
 /// The most calls of one client: this bounds a run by count, not only by time.
-const MOST_CALLS: usize = 20_000;
+const MAX_CALLS: usize = 20_000;
 
 /// How long a server waits for its store by default.
 const STORE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -125,7 +125,7 @@ async fn ask(load: Load, place: usize, mut rng: Rng) -> Vec<Call> {
     let mut clients: Vec<Client> = load.ports.iter().map(|port| Client::new(*port)).collect();
     let mut calls = Vec::new();
     let start = Instant::now();
-    while start.elapsed() < load.length && calls.len() < MOST_CALLS {
+    while start.elapsed() < load.length && calls.len() < MAX_CALLS {
         let place = load.aim.place(place, clients.len());
         let client = &mut clients[place];
         let user = rng.pick(&load.users);

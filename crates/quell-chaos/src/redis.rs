@@ -68,11 +68,11 @@ impl Redis {
         let clock = extras.clocks.then(WallClock::new);
         let options = options(words, clock.as_ref());
         let server = spawn_blocking(|| kit::Redis::start_with(options)).await?;
-        Ok(Self::of(server, clock, rng.filter(|_| extras.proxies)))
+        Ok(Self::new(server, clock, rng.filter(|_| extras.proxies)))
     }
 
     /// A server with this clock, behind a proxy that leaves its chances to `rng`.
-    fn of(server: kit::Redis, clock: Option<WallClock>, rng: Option<&mut Rng>) -> Self {
+    fn new(server: kit::Redis, clock: Option<WallClock>, rng: Option<&mut Rng>) -> Self {
         let port = server.port();
         Self {
             server,
@@ -179,7 +179,7 @@ impl Watched {
             spawn_blocking(move || kit::sentinel::Watched::watch(server, front, DOWN_AFTER));
         let started = started.await?;
         let url = started.url();
-        let plain = |server| Redis::of(server, None, None);
+        let plain = |server| Redis::new(server, None, None);
         Ok(Self {
             primary: Redis {
                 server: started.primary,
@@ -215,7 +215,7 @@ impl Cluster {
         });
         let mut servers = Vec::new();
         for (server, clock) in started.await?.servers.into_iter().zip(clocks) {
-            servers.push(Redis::of(
+            servers.push(Redis::new(
                 server,
                 clock,
                 extras.proxies.then_some(&mut *rng),

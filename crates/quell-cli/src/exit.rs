@@ -21,7 +21,7 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// How a command ends that failed for this reason.
-    pub(crate) fn of(error: &anyhow::Error) -> Self {
+    pub(crate) fn new(error: &anyhow::Error) -> Self {
         let is_store = |cause: &(dyn Error + 'static)| {
             matches!(
                 cause.downcast_ref(),
@@ -83,7 +83,7 @@ mod tests {
                 Exit::NoAnswer,
             ),
         ] {
-            assert_eq!(Exit::of(&error), exit, "{error:#}");
+            assert_eq!(Exit::new(&error), exit, "{error:#}");
         }
     }
 }

@@ -50,7 +50,7 @@ enum Command {
     Candidate(Candidate<admin::Coordinator>),
     Preview(preview::Preview),
     Generation(change::Generation),
-    Strangers(change::Strangers),
+    Restored(change::Restored),
 }
 
 impl Fleet {
@@ -71,7 +71,7 @@ impl Fleet {
             Command::Candidate(candidate) => candidate.run(),
             Command::Preview(preview) => preview.run(),
             Command::Generation(generation) => generation.run(),
-            Command::Strangers(strangers) => strangers.run(),
+            Command::Restored(restored) => restored.run(),
         }
     }
 }

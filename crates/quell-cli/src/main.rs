@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     };
     let exit = command.run(&matches).unwrap_or_else(|error| {
         output::complain(&error);
-        Exit::of(&error)
+        Exit::new(&error)
     });
     exit.into()
 }

@@ -146,7 +146,7 @@ impl New {
             false => self.roles,
         };
         let some = |texts: Vec<String>| (!texts.is_empty()).then_some(texts);
-        let node = NodeEntry::of(some(self.members), self.weight, some(self.groups));
+        let node = NodeEntry::new(some(self.members), self.weight, some(self.groups));
         let entry = token.entry_of_node(name, roles, some(self.domains), node);
         let entry = entry.map_err(Usage)?;
         if self.json {

@@ -26,10 +26,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use crate::gate::{Credentials, Denied, Gate, Peer, Wants};
-use crate::leader::{BandEdit, ChangeError, Service, Status, Step, Supposed};
+use crate::gate::{Credentials, Denied, Gate, Peer, Permission};
+use crate::leader::{BandEdit, ChangeError, Service, Status, Step, WhatIf};
 use crate::metrics::Metrics;
-use crate::status::{FleetStatus, Numbered, PreviewStatus};
+use crate::status::{FleetStatus, GenerationNumber, PreviewStatus};
 use crate::store::StoreError;
 use crate::trail::{Author, Trail};
 
@@ -37,7 +37,7 @@ use crate::trail::{Author, Trail};
 const MAX_BODY: usize = 16 * 1_024;
 
 /// How long a change may wait for the configuration store.
-const PATIENCE: Duration = Duration::from_secs(8);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What the routes share.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl Admin {
             .route("/v1/fleet/rollout", post(rollout))
             .route("/v1/fleet/preview", post(preview))
             .route("/v1/fleet/generation", post(generation))
-            .route("/v1/fleet/strangers", post(strangers))
+            .route("/v1/fleet/restored", post(restored))
             .fallback(|| async { Refusal::new(ProblemKind::NotFound, "nothing is here") })
             .method_not_allowed_fallback(|| async {
                 Refusal::new(
@@ -217,7 +217,7 @@ impl Admin {
                 let now = status.borrow_and_update();
                 (now.epoch, now.taken_back)
             };
-            let fleet = FleetStatus::of(&self.service).await;
+            let fleet = FleetStatus::from_service(&self.service).await;
             { fleet.taken_back.into_iter() }.for_each(|back| self.trail.note_taken_back(back));
             let is_news = |now: &Status| (now.epoch, now.taken_back) != seen;
             if status.wait_for(is_news).await.is_err() {
@@ -231,12 +231,12 @@ impl Admin {
     /// # Errors
     /// Why the change would not be made.
     pub async fn preview(&self, body: PreviewBody) -> Result<PreviewStatus, Box<Problem>> {
-        let supposed = body.supposed().map_err(|refusal| refusal.0)?;
-        let is_of_wanted = supposed == Supposed::Wanted;
-        let preview = self.service.preview(supposed).await;
+        let what_if = body.what_if().map_err(|refusal| refusal.0)?;
+        let is_of_wanted = what_if == WhatIf::Wanted;
+        let preview = self.service.preview(what_if).await;
         let preview = preview.map_err(|error| Refusal::from(error).0)?;
         let mut status = PreviewStatus::from(preview);
-        let changes = self.service.handout().changes();
+        let changes = self.service.rule_distribution().changes();
         if is_of_wanted && !changes.is_empty() {
             status.waits = changes;
         }
@@ -252,10 +252,10 @@ impl Admin {
     }
 
     /// Lets a request in, or not.
-    fn admit(&self, request: &Request, wants: Wants) -> Result<Arc<str>, Refusal> {
+    fn admit(&self, request: &Request, wants: Permission) -> Result<Arc<str>, Refusal> {
         self.check_name(request)?;
         let peer = request.extensions().get::<Peer>();
-        let credentials = Credentials::of(request.headers(), peer);
+        let credentials = Credentials::new(request.headers(), peer);
         let visitor = self.gate.admit(credentials.shown(), wants)?;
         Ok(visitor.name)
     }
@@ -264,7 +264,7 @@ impl Admin {
     async fn body<T: DeserializeOwned>(
         &self,
         request: Request,
-        wants: Wants,
+        wants: Permission,
     ) -> Result<(Arc<str>, T), Refusal> {
         let name = self.admit(&request, wants)?;
         let kind = request.headers().get(CONTENT_TYPE);
@@ -273,7 +273,7 @@ impl Admin {
             let detail = "send JSON with `Content-Type: application/json`";
             return Err(Refusal::new(ProblemKind::UnsupportedMediaType, detail));
         }
-        let bytes = timeout(PATIENCE, to_bytes(request.into_body(), MAX_BODY)).await;
+        let bytes = timeout(CHANGE_TIMEOUT, to_bytes(request.into_body(), MAX_BODY)).await;
         let late = |_| Refusal::new(ProblemKind::RequestTimeout, "the body did not arrive");
         let bytes = bytes.map_err(late)?.map_err(|_| {
             let detail = format!("a body has at most {MAX_BODY} bytes");
@@ -307,7 +307,8 @@ impl Admin {
     ) -> Result<(Author, T), Refusal> {
         let peer = request.extensions().get::<Peer>();
         let from = peer.and_then(Peer::ip).map(|address| address.to_string());
-        let (by, mut fields) = { self.body::<Map<String, Value>>(request, Wants::Operate) }.await?;
+        let (by, mut fields) =
+            { self.body::<Map<String, Value>>(request, Permission::Operate) }.await?;
         let invalid = |detail: String| Refusal::new(ProblemKind::InvalidField, detail);
         let why = match fields.remove("reason") {
             None => String::new(),
@@ -332,8 +333,8 @@ impl Admin {
     ) -> Result<(), Refusal> {
         let (by, trail) = (by.clone(), Arc::clone(&self.trail));
         let made = tokio::spawn(async move {
-            let made = timeout(PATIENCE, change).await;
-            let late = |_| Err(ChangeError::Store(StoreError::Timeout(PATIENCE)));
+            let made = timeout(CHANGE_TIMEOUT, change).await;
+            let late = |_| Err(ChangeError::Store(StoreError::Timeout(CHANGE_TIMEOUT)));
             let made = made.unwrap_or_else(late);
             let Author { by: who, from, why } = &by;
             match &made {
@@ -383,7 +384,7 @@ struct HealthBody {
 
 /// The process answers, and so does its task. What a restart does not mend is no reason for one.
 async fn healthz(State(admin): State<Shared>, request: Request) -> Response {
-    let answers = timeout(PATIENCE / 2, admin.service.look(|_, _, _| ()));
+    let answers = timeout(CHANGE_TIMEOUT / 2, admin.service.look(|_, _, _| ()));
     match answers.await {
         Ok(Ok(())) => healthy(&admin, &request),
         _ => unready("the task that leads does not answer"),
@@ -407,7 +408,7 @@ async fn readyz(State(admin): State<Shared>, request: Request) -> Response {
 fn healthy(admin: &Admin, request: &Request) -> Response {
     let reasons = FleetStatus::troubles_of(&admin.service);
     let status = if reasons.is_empty() { "ok" } else { "degraded" };
-    let may_see = admin.admit(request, Wants::Read).is_ok();
+    let may_see = admin.admit(request, Permission::Read).is_ok();
     let reasons = if may_see { reasons } else { Vec::new() };
     json(&HealthBody { status, reasons })
 }
@@ -421,15 +422,15 @@ fn unready(status: &'static str) -> Response {
 }
 
 async fn metrics(State(admin): State<Shared>, request: Request) -> Answer {
-    admin.admit(&request, Wants::Metrics)?;
+    admin.admit(&request, Permission::Metrics)?;
     let text = admin.metrics.text(&admin.service).await;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(reply::reply(StatusCode::OK, kind, text))
 }
 
 async fn fleet(State(admin): State<Shared>, request: Request) -> Answer {
-    admin.admit(&request, Wants::Read)?;
-    Ok(json(&FleetStatus::of(&admin.service).await))
+    admin.admit(&request, Permission::Read)?;
+    Ok(json(&FleetStatus::from_service(&admin.service).await))
 }
 
 /// Another weight.
@@ -472,7 +473,7 @@ pub struct FenceBody {
     /// The member.
     pub member: u32,
     /// The number of its start.
-    pub incarnation: Numbered,
+    pub incarnation: GenerationNumber,
 }
 
 async fn fence(State(admin): State<Shared>, request: Request) -> Answer {
@@ -605,19 +606,19 @@ pub struct PreviewBody {
 }
 
 impl PreviewBody {
-    fn supposed(self) -> Result<Supposed, Refusal> {
+    fn what_if(self) -> Result<WhatIf, Refusal> {
         let micro = |units: Option<u64>| units.map(|units| units.saturating_mul(MICRO));
         Ok(match (self.weight, self.limit) {
-            (Some(weight), None) => Supposed::Weight {
+            (Some(weight), None) => WhatIf::Weight {
                 member: MemberId(weight.member),
                 weight: weight.weight,
             },
-            (None, Some(limit)) => Supposed::Limit {
+            (None, Some(limit)) => WhatIf::Limit {
                 name: limit.name,
                 rate: micro(limit.rate_per_s),
                 burst: micro(limit.burst),
             },
-            (None, None) => Supposed::Wanted,
+            (None, None) => WhatIf::Wanted,
             (Some(_), Some(_)) => {
                 let detail = "write one of `weight` and `limit`, or none for the rules that wait";
                 return Err(Refusal::new(ProblemKind::InvalidField, detail));
@@ -641,7 +642,7 @@ pub struct LimitBody {
 }
 
 async fn preview(State(admin): State<Shared>, request: Request) -> Answer {
-    let (_, body) = admin.body(request, Wants::Read).await?;
+    let (_, body) = admin.body(request, Permission::Read).await?;
     Ok(json(&admin.preview(body).await.map_err(Refusal)?))
 }
 
@@ -666,28 +667,28 @@ async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
     Ok(json(&Done { done: true }))
 }
 
-/// There are no strangers.
+/// Every node of the time before a restore was heard.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StrangersBody {
+pub struct RestoredBody {
     /// True: every process of the time before the restore has reported, or is dead and its file deleted.
-    pub none: bool,
+    pub all_heard: bool,
 }
 
-async fn strangers(State(admin): State<Shared>, request: Request) -> Answer {
-    let (by, body): (_, StrangersBody) = admin.authored(request).await?;
-    if !body.none {
+async fn restored(State(admin): State<Shared>, request: Request) -> Answer {
+    let (by, body): (_, RestoredBody) = admin.authored(request).await?;
+    if !body.all_heard {
         let detail =
-            "write {\"none\": true} if there are none; as long as there may be, write nothing";
+            "send {\"all_heard\": true} once no node can be missing; if one may be, send nothing";
         return Err(Refusal::new(ProblemKind::InvalidField, detail));
     }
     let end = |record: &mut Record| -> Result<(), String> {
-        record.no_strangers();
+        record.mark_all_heard();
         Ok(())
     };
     let service = admin.service.clone();
     let change = async move { service.change(end).await };
-    let command = "quell fleet strangers --none".to_owned();
+    let command = "quell fleet restored --all-heard".to_owned();
     admin.make(&by, command, change).await?;
     Ok(json(&Done { done: true }))
 }
@@ -721,7 +722,7 @@ mod tests {
                 "rollout" => reads::<RolloutBody>,
                 "preview" => reads::<PreviewBody>,
                 "generation" => reads::<GenerationBody>,
-                "strangers" => reads::<StrangersBody>,
+                "restored" => reads::<RestoredBody>,
                 _ => panic!("no route is called {path}"),
             };
             let bodies = bodies.split('`').filter(|part| part.starts_with('{'));

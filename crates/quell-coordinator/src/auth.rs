@@ -16,7 +16,7 @@ use quell_shares::plan::MemberId;
 
 use crate::config::AccessConfig;
 use crate::error::ServeError;
-use crate::gate::{Denied, Gate, Shown, Visitor, Wants};
+use crate::gate::{Denied, Gate, Identity, Permission, PresentedCredentials};
 
 /// Who may come in, and the certificate that they are met with.
 #[derive(Debug)]
@@ -114,13 +114,13 @@ impl CoordinatorAuth {
 
 /// The bearer of a token or a certificate that has an entry. A certificate that names a member as well is for no
 /// other.
-fn visitor(grant: &Grant, named: Option<MemberId>) -> Result<Visitor, Denied> {
+fn visitor(grant: &Grant, named: Option<MemberId>) -> Result<Identity, Denied> {
     let mut terms = grant.node().clone();
     if let Some(member) = named {
         terms.check_member(member).map_err(Denied::NotAllowed)?;
         terms.members = Some([member.into()].into());
     }
-    Ok(Visitor {
+    Ok(Identity {
         name: grant.name().as_str().into(),
         terms,
         is_known: true,
@@ -128,14 +128,18 @@ fn visitor(grant: &Grant, named: Option<MemberId>) -> Result<Visitor, Denied> {
 }
 
 impl Gate for CoordinatorAuth {
-    fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied> {
+    fn admit(
+        &self,
+        shown: PresentedCredentials<'_>,
+        wants: Permission,
+    ) -> Result<Identity, Denied> {
         let certificate = shown.certificate;
         let member = certificate.and_then(|shown| shown.fleet_member(&self.fleet));
         // Where no token is known, showing one is no reason to be let in.
         let shows_token = shown.token.is_some() && self.access.is_closed();
-        if wants == Wants::Attend && !shows_token {
+        if wants == Permission::FleetService && !shows_token {
             if let Some((member, terms)) = member {
-                return Ok(Visitor {
+                return Ok(Identity {
                     name: format!("member {member}").into(),
                     terms,
                     is_known: true,
@@ -154,20 +158,20 @@ impl Gate for CoordinatorAuth {
             None => self.access.of_connection(certificate),
         };
         let role = match wants {
-            Wants::Attend => Role::Node,
-            Wants::Read => Role::Read,
-            Wants::Operate => Role::Admin,
-            Wants::Metrics => Role::Metrics,
+            Permission::FleetService => Role::Node,
+            Permission::Read => Role::Read,
+            Permission::Operate => Role::Admin,
+            Permission::Metrics => Role::Metrics,
         };
         let checked = caller.check(role, None);
         let checked = checked.and_then(|()| match wants {
-            Wants::Attend => Ok(()),
+            Permission::FleetService => Ok(()),
             _ => caller.check_whole(),
         });
         match checked {
             Ok(()) => match caller.grant() {
                 Some(grant) => visitor(grant, member.map(|(member, _)| MemberId(member))),
-                None => Ok(Visitor::anyone()),
+                None => Ok(Identity::anyone()),
             },
             Err(error @ NotPermitted::Unauthenticated) => Err(Denied::Unknown(error.to_string())),
             Err(error) => Err(Denied::NotAllowed(error.to_string())),

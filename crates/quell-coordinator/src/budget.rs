@@ -324,7 +324,7 @@ impl<S> Budgeted<S> {
     /// Who sends a request: by what it shows, or by its address if that is nothing.
     fn who<B>(&self, request: &Request<B>) -> u64 {
         let peer = request.extensions().get::<Peer>();
-        let credentials = Credentials::of(request.headers(), peer);
+        let credentials = Credentials::new(request.headers(), peer);
         let shown = credentials.shown();
         match (shown.token, shown.certificate) {
             (None, None) => {

@@ -69,7 +69,7 @@ pub enum CodecError {
 /// # Errors
 /// [`CodecError::TooLarge`].
 pub fn encode_record(record: &Record) -> Result<Vec<u8>, CodecError> {
-    let bytes = encode(Kind::Record, &record::RecordMessage::of(record));
+    let bytes = encode(Kind::Record, &record::RecordMessage::new(record));
     if bytes.len() > MAX_WRITE - 1_024 {
         return Err(CodecError::TooLarge { bytes: bytes.len() });
     }

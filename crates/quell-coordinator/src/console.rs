@@ -134,7 +134,7 @@ impl Console {
             if !is_point && self.now.receiver_count() == 0 {
                 continue;
             }
-            let status = Arc::new(FleetStatus::of(&self.admin.service).await);
+            let status = Arc::new(FleetStatus::from_service(&self.admin.service).await);
             if is_point && status.leads {
                 self.history.add(&status);
                 if tick.is_multiple_of(WRITE_EVERY) {

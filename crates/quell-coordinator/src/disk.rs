@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Longest file that is read, in bytes: more than the longest that is written.
-const MOST_BYTES: u64 = 32 * 1_024 * 1_024;
+const MAX_BYTES: u64 = 32 * 1_024 * 1_024;
 
 /// What a file has as JSON; the default if there is no file.
 ///
@@ -22,7 +22,7 @@ pub fn read_json<T: DeserializeOwned + Default>(path: &Path) -> io::Result<T> {
         Err(error) => return Err(error),
     };
     let mut text = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut text)?;
+    file.take(MAX_BYTES).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 

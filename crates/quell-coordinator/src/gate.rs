@@ -13,9 +13,9 @@ use tonic::Status;
 
 /// What somebody wants to be let in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum Permission {
     /// To be a member.
-    Attend,
+    FleetService,
     /// To see the fleet.
     Read,
     /// To change it.
@@ -26,7 +26,7 @@ pub enum Wants {
 
 /// What somebody shows.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown<'a> {
+pub struct PresentedCredentials<'a> {
     /// The token in the head of the request.
     pub token: Option<&'a [u8]>,
     /// The certificate of the connection; an authority that the listener trusts signed it.
@@ -35,7 +35,7 @@ pub struct Shown<'a> {
 
 /// Somebody who was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Visitor {
+pub struct Identity {
     /// Who it is, for the log.
     pub name: Arc<str>,
     /// What it may be, as a member.
@@ -44,7 +44,7 @@ pub struct Visitor {
     pub is_known: bool,
 }
 
-impl Visitor {
+impl Identity {
     /// Whoever comes where there are no credentials.
     #[must_use]
     pub fn anyone() -> Self {
@@ -74,7 +74,8 @@ pub trait Gate: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`Denied`].
-    fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied>;
+    fn admit(&self, shown: PresentedCredentials<'_>, wants: Permission)
+    -> Result<Identity, Denied>;
 
     /// Changes whenever an answer of [`Gate::admit`] may have changed.
     fn version(&self) -> u64;
@@ -85,8 +86,8 @@ pub trait Gate: fmt::Debug + Send + Sync + 'static {
 pub struct Open;
 
 impl Gate for Open {
-    fn admit(&self, _: Shown<'_>, _: Wants) -> Result<Visitor, Denied> {
-        Ok(Visitor::anyone())
+    fn admit(&self, _: PresentedCredentials<'_>, _: Permission) -> Result<Identity, Denied> {
+        Ok(Identity::anyone())
     }
 
     fn version(&self) -> u64 {
@@ -123,7 +124,7 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// What the head of a request and its connection show. A request with two tokens shows none: the
     /// second may have come from outside, past a proxy that added its own.
-    pub(crate) fn of(headers: &http::HeaderMap, peer: Option<&Peer>) -> Self {
+    pub(crate) fn new(headers: &http::HeaderMap, peer: Option<&Peer>) -> Self {
         let one = |name: &str| {
             let mut all = headers.get_all(name).iter();
             let first = all.next().map(http::HeaderValue::as_bytes);
@@ -140,8 +141,8 @@ impl Credentials {
         }
     }
 
-    pub(crate) fn shown(&self) -> Shown<'_> {
-        Shown {
+    pub(crate) fn shown(&self) -> PresentedCredentials<'_> {
+        PresentedCredentials {
             token: self.token.as_deref(),
             certificate: self.certificate.as_deref(),
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::status::{FleetStatus, LimitStatus, Numbered};
+use crate::status::{FleetStatus, GenerationNumber, LimitStatus};
 use jiff::Timestamp;
 use quell_host::history::{
     Numbers, Point, Series, Span, read as read_history, write as write_history,
@@ -17,14 +17,14 @@ pub(crate) const LOOK_EVERY: u64 = 5;
 
 /// Steps of all limits together that are kept of the hour, and of the day; some 80 bytes each. Up to some 1,300
 /// limits have their whole hour and day.
-const MOST_STEPS: usize = 500_000;
+const MAX_STEPS: usize = 500_000;
 
 /// Shares of nodes in them, 24 bytes each. A large fleet has those of its last steps alone: with 1,000 nodes and
 /// 10 limits of 8 minutes and 4 hours.
-const MOST_SHARES: usize = 500_000;
+const MAX_SHARES: usize = 500_000;
 
 /// As many steps, and as many shares, are in the file of the hour and of the day: 16 MB at the most.
-const MOST_IN_FILE: usize = 100_000;
+const MAX_IN_FILE: usize = 100_000;
 
 /// What the file begins with.
 const FORMAT: &[u8] = b"quell shares 1\n";
@@ -69,7 +69,7 @@ struct Kept {
 /// What nodes had answered at the last look, under the leader of an epoch.
 #[derive(Debug, Default)]
 struct LastLook {
-    epoch: Option<Numbered>,
+    epoch: Option<GenerationNumber>,
     /// By name and group: while a rollout moves a limit to another group, there are two of the name.
     limits: HashMap<(String, Option<String>), AnsweredUnits>,
 }
@@ -204,7 +204,7 @@ fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
 }
 
 impl LastLook {
-    fn of(status: &FleetStatus) -> Self {
+    fn new(status: &FleetStatus) -> Self {
         let answered = |limit: &LimitStatus| {
             let units = AnsweredUnits {
                 asked: limit.asked_total,
@@ -287,7 +287,7 @@ impl History {
     pub(crate) fn write(&self) {
         let Some(file) = &self.file else { return };
         let mut kept = self.state().kept.clone();
-        kept.bound(MOST_IN_FILE, MOST_IN_FILE);
+        kept.bound(MAX_IN_FILE, MAX_IN_FILE);
         if let Err(error) = write_history(file, FORMAT, &kept) {
             tracing::warn!(?file, %error, "the shares over time cannot be written");
         }
@@ -305,7 +305,7 @@ impl History {
     pub(crate) fn add_at(&self, status: &FleetStatus, at: i64) {
         let mut state = self.state();
         let state = &mut *state;
-        let (now, mut looked) = (LastLook::of(status), look(status));
+        let (now, mut looked) = (LastLook::new(status), look(status));
         now.add_since(&state.last, &mut looked);
         for (name, counts) in looked {
             let point = Point {
@@ -326,7 +326,7 @@ impl History {
             let is_new = |point: &Point<_>| point.at > at - span.length();
             limits.retain(|_, series| series.last().is_some_and(is_new));
         }
-        state.kept.bound(MOST_STEPS, MOST_SHARES);
+        state.kept.bound(MAX_STEPS, MAX_SHARES);
         state.last = now;
         state.looks += 1;
     }
@@ -369,10 +369,10 @@ pub(crate) mod tests {
         let nodes: Vec<String> = (1..=nodes).map(node).collect();
         let text = format!(
             r#"{{"leads": true, "leader": null, "store_trouble": null, "refused": null, "restored": null,
-            "epoch": "{epoch}", "grants": true, "revision": "1", "strangers": false, "answered_window_s": 30, "turned_away": [],
+            "epoch": "{epoch}", "grants": true, "revision": "1", "awaits_nodes": false, "answered_window_s": 30, "rejected_joins": [],
             "waits": false, "rollout": null, "applied": 1,
             "limits": [{{"name": "api", "group": null, "rate_per_s": 100, "may_use_per_s": 90,
-            "held_by_silent_per_s": 0, "most_per_s": 0, "aside_per_s": 0, "shortage": null, "asked_total": {asked}, "refused_total": {refused},
+            "held_by_silent_per_s": 0, "most_per_s": 0, "reserved_per_s": 0, "shortage": null, "asked_total": {asked}, "refused_total": {refused},
             "degraded_total": {degraded}}}], "nodes": [{}]}}"#,
             nodes.join(",")
         );
@@ -563,7 +563,7 @@ pub(crate) mod tests {
             history.write();
             let size = std::fs::metadata(&file).unwrap().len();
             assert!(size < 16_000_000, "{size} bytes");
-            let each = MOST_IN_FILE / limits;
+            let each = MAX_IN_FILE / limits;
             let shares = each / usize::try_from(nodes).unwrap();
             let expected = (whole.min(each), with_shares.min(shares));
             assert_eq!(counts(&History::open(Some(file.clone()))), expected);

@@ -8,16 +8,16 @@
 //! into the queue of requests, is dropped, and the member asks again.
 
 mod audit;
-mod desk;
 mod dominant;
 mod in_force;
 mod judge;
-mod office;
+mod leader_task;
+mod operator_requests;
 mod outbox;
 mod preview;
 mod raise;
+mod rejected_joins;
 mod tally;
-mod turned_away;
 mod unwritten;
 mod wanted;
 
@@ -26,18 +26,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
-use quell_shares::leader::{Coordinator, Unproven, WentBack};
+use quell_shares::leader::{Coordinator, StoreRollback, Unproven};
 pub use quell_shares::ledger::Operation;
 use quell_shares::message::{Held, Kept, Load, NoSeat, Request};
 use quell_shares::plan::{Band, MemberId, PlanError, Record, Stage};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use self::office::Office;
+use self::leader_task::LeaderTask;
 use self::outbox::Outboxes;
 use crate::codec::CodecError;
-use crate::handout::Handout;
 use crate::name::CoordinatorName;
+use crate::rule_distribution::RuleDistribution;
 use crate::seen::Seen;
 use crate::session::{Session, SessionOptions};
 #[cfg(feature = "etcd")]
@@ -49,7 +49,7 @@ pub use self::dominant::Dominant;
 pub(crate) use self::judge::part_of;
 pub use self::judge::{Answered, Hearing};
 pub use self::outbox::Outbox;
-pub use self::preview::{Preview, Supposed};
+pub use self::preview::{Preview, WhatIf};
 pub(crate) use self::tally::LATELY;
 pub use self::tally::{LimitTally, Tallies};
 pub use self::wanted::{Changes, Wanted};
@@ -133,7 +133,7 @@ pub struct Status {
     /// Why wanted limits are not in force.
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
-    pub went_back: Option<WentBack>,
+    pub store_rollback: Option<StoreRollback>,
     /// What members say to the same effect, and what proves nothing, while it leads.
     pub unproven: Option<Unproven>,
     /// Whether what is wanted waits for an operator to roll it out.
@@ -149,7 +149,7 @@ pub struct Status {
     /// How many rollouts it took back by itself since it started.
     pub taken_back: u64,
     /// Members that ask for a seat and are given none, at most 100, while it leads.
-    pub turned_away: Vec<(MemberId, NoSeat)>,
+    pub rejected_joins: Vec<(MemberId, NoSeat)>,
     /// A member that has nearly all by its weight, while it leads.
     pub dominant: Option<Dominant>,
 }
@@ -284,7 +284,7 @@ pub enum StartError {
 type Edit = Box<dyn FnOnce(&mut Record) -> Result<(), String> + Send>;
 
 /// Where the result of a change is told.
-type Tell = oneshot::Sender<Result<(), ChangeError>>;
+type ReplySender = oneshot::Sender<Result<(), ChangeError>>;
 
 /// A look at the state machine.
 type Look = Box<dyn FnOnce(&Coordinator, &Wanted, Monotonic) + Send>;
@@ -305,14 +305,14 @@ enum Message {
     /// With its part of what requests in the queue may take.
     Request(Request, OwnedSemaphorePermit),
     Connect(MemberId, oneshot::Sender<Outbox>),
-    Change(Edit, Tell),
+    Change(Edit, ReplySender),
     Raise {
         to: u64,
         lease: Duration,
-        tell: Tell,
+        reply_to: ReplySender,
     },
-    Operate(Operation, Tell),
-    RollOut(Step, Option<String>, Tell),
+    Operate(Operation, ReplySender),
+    RollOut(Step, Option<String>, ReplySender),
     Look(Look),
     Heard(oneshot::Sender<Heard>),
     HandOver(oneshot::Sender<()>),
@@ -340,7 +340,7 @@ fn kib_of(request: &Request) -> u32 {
 pub struct Leader {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
-    handout: Arc<Handout>,
+    rule_distribution: Arc<RuleDistribution>,
     seen: Arc<Seen>,
     traffic: Arc<Traffic>,
     room: Arc<Semaphore>,
@@ -352,7 +352,7 @@ pub struct Leader {
 pub struct Service {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
-    handout: Arc<Handout>,
+    rule_distribution: Arc<RuleDistribution>,
     seen: Arc<Seen>,
     traffic: Arc<Traffic>,
     room: Arc<Semaphore>,
@@ -377,14 +377,14 @@ impl Leader {
     pub fn start<S: ConfigStore>(session: Session<S>, wanted: watch::Receiver<Wanted>) -> Self {
         let (messages, received) = mpsc::channel(QUEUE);
         let (show, status) = watch::channel(Status::default());
-        let handout = Arc::<Handout>::default();
-        let office = Office::new(session, wanted, show, Arc::clone(&handout));
+        let rule_distribution = Arc::<RuleDistribution>::default();
+        let office = LeaderTask::new(session, wanted, show, Arc::clone(&rule_distribution));
         let task = tokio::spawn(office.run(received));
-        tokio::spawn(Arc::clone(&handout).end_with_leader(status.clone()));
+        tokio::spawn(Arc::clone(&rule_distribution).end_with_leader(status.clone()));
         Self {
             messages,
             status,
-            handout,
+            rule_distribution,
             seen: Arc::default(),
             traffic: Arc::default(),
             room: Arc::new(Semaphore::new(QUEUE_KIB)),
@@ -427,7 +427,7 @@ impl Leader {
         Service {
             messages: self.messages.clone(),
             status: self.status.clone(),
-            handout: Arc::clone(&self.handout),
+            rule_distribution: Arc::clone(&self.rule_distribution),
             seen: Arc::clone(&self.seen),
             traffic: Arc::clone(&self.traffic),
             room: Arc::clone(&self.room),
@@ -468,8 +468,8 @@ impl Service {
     /// # Errors
     /// [`Stopped`].
     pub async fn connect(&self, member: MemberId) -> Result<Outbox, Stopped> {
-        let (tell, outbox) = oneshot::channel();
-        let connect = Message::Connect(member, tell);
+        let (reply_to, outbox) = oneshot::channel();
+        let connect = Message::Connect(member, reply_to);
         self.messages.send(connect).await.map_err(|_| Stopped)?;
         outbox.await.map_err(|_| Stopped)
     }
@@ -516,8 +516,15 @@ impl Service {
     /// # Errors
     /// [`ChangeError`].
     pub async fn raise_generation(&self, to: u64, lease: Duration) -> Result<(), ChangeError> {
-        let (tell, done) = oneshot::channel();
-        let sent = self.messages.send(Message::Raise { to, lease, tell }).await;
+        let (reply_to, done) = oneshot::channel();
+        let sent = self
+            .messages
+            .send(Message::Raise {
+                to,
+                lease,
+                reply_to,
+            })
+            .await;
         sent.map_err(|_| Stopped)?;
         done.await.unwrap_or(Err(ChangeError::Unconfirmed))
     }
@@ -531,8 +538,8 @@ impl Service {
         edit: impl FnOnce(&mut Record) -> Result<(), E> + Send + 'static,
     ) -> Result<(), ChangeError> {
         let edit: Edit = Box::new(|record| edit(record).map_err(|error| error.to_string()));
-        let (tell, done) = oneshot::channel();
-        let sent = self.messages.send(Message::Change(edit, tell)).await;
+        let (reply_to, done) = oneshot::channel();
+        let sent = self.messages.send(Message::Change(edit, reply_to)).await;
         sent.map_err(|_| Stopped)?;
         done.await.unwrap_or(Err(ChangeError::Unconfirmed))
     }
@@ -542,8 +549,11 @@ impl Service {
     /// # Errors
     /// [`ChangeError`].
     pub async fn operate(&self, operation: Operation) -> Result<(), ChangeError> {
-        let (tell, done) = oneshot::channel();
-        let sent = self.messages.send(Message::Operate(operation, tell)).await;
+        let (reply_to, done) = oneshot::channel();
+        let sent = self
+            .messages
+            .send(Message::Operate(operation, reply_to))
+            .await;
         sent.map_err(|_| Stopped)?;
         done.await.unwrap_or(Err(ChangeError::Unconfirmed))
     }
@@ -554,8 +564,8 @@ impl Service {
     /// # Errors
     /// [`ChangeError`].
     pub async fn roll_out(&self, step: Step, mark: Option<String>) -> Result<(), ChangeError> {
-        let (tell, done) = oneshot::channel();
-        let step = Message::RollOut(step, mark, tell);
+        let (reply_to, done) = oneshot::channel();
+        let step = Message::RollOut(step, mark, reply_to);
         let sent = self.messages.send(step).await;
         sent.map_err(|_| Stopped)?;
         done.await.unwrap_or(Err(ChangeError::Unconfirmed))
@@ -569,9 +579,9 @@ impl Service {
         &self,
         look: impl FnOnce(&Coordinator, &Wanted, Monotonic) -> T + Send + 'static,
     ) -> Result<T, Stopped> {
-        let (tell, seen) = oneshot::channel();
+        let (reply_to, seen) = oneshot::channel();
         let look: Look = Box::new(|core, wanted, now| {
-            tell.send(look(core, wanted, now)).ok();
+            reply_to.send(look(core, wanted, now)).ok();
         });
         self.messages
             .send(Message::Look(look))
@@ -585,8 +595,8 @@ impl Service {
     /// # Errors
     /// [`Stopped`].
     pub async fn heard(&self) -> Result<Heard, Stopped> {
-        let (tell, told) = oneshot::channel();
-        let sent = self.messages.send(Message::Heard(tell)).await;
+        let (reply_to, told) = oneshot::channel();
+        let sent = self.messages.send(Message::Heard(reply_to)).await;
         sent.map_err(|_| Stopped)?;
         told.await.map_err(|_| Stopped)
     }
@@ -600,8 +610,8 @@ impl Service {
 
     /// The rules that nodes are given while this coordinator leads.
     #[must_use]
-    pub const fn handout(&self) -> &Arc<Handout> {
-        &self.handout
+    pub const fn rule_distribution(&self) -> &Arc<RuleDistribution> {
+        &self.rule_distribution
     }
 
     /// What connected nodes say of their calls.

@@ -8,7 +8,7 @@
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
 //! * [`rules`]: rules in the configuration store, as versions.
-//! * [`handout`]: the rules that nodes are given, and what they say of them.
+//! * [`rule_distribution`]: the rules that nodes are given, and what they say of them.
 //! * [`seen`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak,
@@ -21,7 +21,6 @@
 //! write to the store that is not fenced by the leader's key.
 
 pub mod admin;
-pub mod attend;
 mod auth;
 pub mod budget;
 mod by_member;
@@ -31,8 +30,8 @@ pub mod config;
 mod console;
 pub mod disk;
 mod error;
+pub mod fleet_service;
 pub mod gate;
-pub mod handout;
 mod history;
 pub mod leader;
 pub mod limits;
@@ -40,6 +39,7 @@ pub mod listen;
 pub mod metrics;
 pub mod name;
 pub mod report;
+pub mod rule_distribution;
 mod rule_follower;
 pub mod rules;
 pub mod seen;

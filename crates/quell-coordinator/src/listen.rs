@@ -32,7 +32,7 @@ mod metered;
 use metered::Metered;
 
 /// How long a client may take to shake hands, and to send the head of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often a connection is looked at; one that was idle twice is closed.
 const LOOK: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl Listener {
             settings: ListenSettings {
                 max_connections: self.connections,
                 max_connections_per_address: self.connections_per_address,
-                header_timeout: PATIENCE,
+                header_timeout: HANDSHAKE_TIMEOUT,
             },
             phase: phase.clone(),
             buffers: Budget::new(self.connections * OF_TLS),
@@ -198,7 +198,7 @@ fn protocol(only_http2: bool) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
+        .header_read_timeout(HANDSHAKE_TIMEOUT)
         .max_buf_size(HEAD as usize);
     builder
         .http2()
@@ -251,7 +251,7 @@ where
             () = lost.notified() => {
                 connection.as_mut().graceful_shutdown();
                 closes = true;
-                ends.get_or_insert(Instant::now() + PATIENCE);
+                ends.get_or_insert(Instant::now() + HANDSHAKE_TIMEOUT);
             }
             // A client that goes on all the same.
             () = sleep_until(ends.unwrap_or(look)), if ends.is_some() => return Ok(()),

@@ -10,8 +10,8 @@ use quell_shares::ledger::{FleetView, LimitView, MemberState};
 use quell_shares::message::Totals;
 
 use crate::clock::boottime;
-use crate::handout::Handout;
 use crate::leader::{Service, Status, Tallies};
+use crate::rule_distribution::RuleDistribution;
 use crate::status::units;
 
 /// What is counted besides what the leader knows.
@@ -51,7 +51,7 @@ impl Metrics {
         let status = service.status().borrow().clone();
         let mut text = MetricsText(String::with_capacity(4_096));
         self.coordinator(&mut text, &status);
-        rules(&mut text, service.handout(), view.is_some());
+        rules(&mut text, service.rule_distribution(), view.is_some());
         text.listeners([("nodes", &*self.nodes), ("admin", &*self.admin)]);
         let messages = service
             .messages()
@@ -109,15 +109,15 @@ impl Metrics {
 }
 
 /// Whether rules are in use as they are to be, here and by the nodes that follow them.
-fn rules(text: &mut MetricsText, handout: &Handout, leads: bool) {
+fn rules(text: &mut MetricsText, rule_distribution: &RuleDistribution, leads: bool) {
     text.number(
         "quell_fleet_rules_failing gauge Whether rules cannot be used: they cannot be read, have a mistake, or are in force and not known here.",
-        u8::from(handout.trouble().texts().next().is_some()),
+        u8::from(rule_distribution.trouble().texts().next().is_some()),
     );
     if !leads {
         return;
     }
-    let (followers, applied) = handout.followers();
+    let (followers, applied) = rule_distribution.followers();
     text.number(
         "quell_fleet_rules_followers gauge Connected nodes that follow the rules of the fleet.",
         followers,
@@ -138,7 +138,7 @@ fn leadership(text: &mut MetricsText, status: &Status) {
     );
     text.number(
         "quell_fleet_turned_away gauge Nodes that ask for a seat and are given none, at most 100.",
-        status.turned_away.len(),
+        status.rejected_joins.len(),
     );
     text.number(
         "quell_fleet_store_writes gauge Whether the configuration store takes writes; 0 on a full disk: nobody joins, and nothing is changed.",
@@ -205,8 +205,8 @@ fn limits(text: &mut MetricsText, view: &FleetView) {
             |limit| limit.held_by_silent,
         ),
         (
-            "quell_fleet_limit_aside gauge Units per second that nobody may use after a restore, until an operator says that there are no strangers.",
-            |limit| limit.aside,
+            "quell_fleet_limit_reserved gauge Units per second that nobody may use after a restore, until an operator says that all nodes were heard.",
+            |limit| limit.reserved,
         ),
     ];
     for (about, rate) in rates {

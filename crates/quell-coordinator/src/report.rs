@@ -78,13 +78,13 @@ pub fn troubles_and_others(notes: Notes) -> (Notes, Notes) {
 }
 
 /// The most nodes and limits that a sentence names.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// The first few of some, and how many more there are.
 fn first_of(all: Vec<String>, what: &str) -> String {
-    let shown: Vec<&str> = all.iter().take(MOST_NAMED).map(String::as_str).collect();
+    let shown: Vec<&str> = all.iter().take(MAX_NAMED).map(String::as_str).collect();
     let shown = shown.join(", ");
-    match all.len().saturating_sub(MOST_NAMED) {
+    match all.len().saturating_sub(MAX_NAMED) {
         0 => shown,
         more => format!("{shown} and {more} more {what}"),
     }
@@ -134,7 +134,7 @@ pub fn notes(status: &FleetStatus, now_ms: u64) -> Vec<(Kind, String)> {
     let troubles = silence.chain(status.troubles());
     let troubles = troubles.map(|text| (Kind::Trouble, text));
     let mut notes: Vec<_> = troubles.collect();
-    strangers(status, &mut notes);
+    awaited_nodes(status, &mut notes);
     if status.waits {
         let waiting = status.rules.as_ref().and_then(|rules| rules.waiting);
         let version = waiting.map_or_else(String::new, |number| format!(", version {number}"));
@@ -143,7 +143,7 @@ pub fn notes(status: &FleetStatus, now_ms: u64) -> Vec<(Kind, String)> {
         );
         notes.push((Kind::Note, text));
     }
-    for node in &status.turned_away {
+    for node in &status.rejected_joins {
         let text = format!("node {} is given no seat: {}", node.member, node.why);
         notes.push((Kind::Trouble, text));
     }
@@ -160,18 +160,22 @@ pub fn notes(status: &FleetStatus, now_ms: u64) -> Vec<(Kind, String)> {
     notes
 }
 
-/// What is set aside after a restore, and what ends that.
-fn strangers(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
-    if !status.strangers {
+/// Quota reserved after a restore, and what releases it.
+fn awaited_nodes(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
+    if !status.awaits_nodes {
         return;
     }
-    let text = "etcd was restored, and what no node has said it has is set aside until `quell fleet strangers \
-                --none`: say that when every process of the time before reports, or is dead and its file \
-                deleted";
+    let text = "etcd was restored: quota that no node has claimed since is reserved; when every process of the time \
+                before has reported, or is dead and its file deleted, run `quell fleet restored --all-heard` to \
+                release it";
     notes.push((Kind::Trouble, text.to_owned()));
-    for limit in status.limits.iter().filter(|limit| limit.aside_per_s > 0.0) {
-        let (aside, all) = (rate(limit.aside_per_s), rate(limit.rate_per_s));
-        let text = format!("{}: {aside} of {all}/s are set aside", limit.name);
+    for limit in status
+        .limits
+        .iter()
+        .filter(|limit| limit.reserved_per_s > 0.0)
+    {
+        let (reserved, all) = (rate(limit.reserved_per_s), rate(limit.rate_per_s));
+        let text = format!("{}: {reserved} of {all}/s are reserved", limit.name);
         notes.push((Kind::Note, text));
     }
 }

@@ -60,7 +60,7 @@ struct Read {
 }
 
 impl Origin {
-    fn of(said: &[PathBuf], access: &EtcdAccess) -> Result<Self, ServeError> {
+    fn new(said: &[PathBuf], access: &EtcdAccess) -> Result<Self, ServeError> {
         let wrong = |reason: &str| ServeError::from(field("rules", reason));
         let parse = |path: &PathBuf| RuleSource::parse(path).map_err(|reason| wrong(&reason));
         let sources = said.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -130,7 +130,7 @@ impl RulesHost for RuleFollower {
         };
         let newest = self.good.lock().ok().and_then(|good| good.clone());
         let in_force = match self.service.get() {
-            Some(service) => service.handout().versions().in_force,
+            Some(service) => service.rule_distribution().versions().in_force,
             None => newest.clone(),
         };
         vec![RulesPlace {
@@ -202,7 +202,7 @@ impl RuleFollower {
         config: &Config,
         trail: Trail,
     ) -> Result<(Self, Vec<Problem>), ServeError> {
-        let origin = Origin::of(&config.rules, &config.rules_access)?;
+        let origin = Origin::new(&config.rules, &config.rules_access)?;
         let terms = config.terms.clone();
         let (read, good) = match &origin {
             Origin::Files(paths) => (read_files(paths), None),
@@ -250,7 +250,7 @@ impl RuleFollower {
         if let Ok(good) = self.good.lock()
             && let Some(good) = &*good
         {
-            service.handout().publish(Arc::clone(good));
+            service.rule_distribution().publish(Arc::clone(good));
         }
     }
 
@@ -292,7 +292,7 @@ impl RuleFollower {
             }
             if let Some(service) = self.service.get() {
                 let reasons = failure.map(|failure| failure.reasons.join("; "));
-                service.handout().set_unreadable(reasons);
+                service.rule_distribution().set_unreadable(reasons);
             }
         }
     }
@@ -330,7 +330,7 @@ impl RuleFollower {
         };
         // Before a leader puts it into force.
         match (self.service.get(), &next) {
-            (Some(service), Some(next)) => service.handout().publish(Arc::clone(next)),
+            (Some(service), Some(next)) => service.rule_distribution().publish(Arc::clone(next)),
             (_, None) => {
                 let why = "they say something else as one text, so nodes are not given them";
                 self.refuse(None, why);
@@ -356,7 +356,9 @@ impl RuleFollower {
     fn refuse(&self, number: Option<u64>, reasons: &str) {
         if let Some(service) = self.service.get() {
             let what = number.map_or("the files".to_owned(), |number| format!("version {number}"));
-            service.handout().refuse(format!("{what}: {reasons}"));
+            service
+                .rule_distribution()
+                .refuse(format!("{what}: {reasons}"));
         }
     }
 }
@@ -382,5 +384,5 @@ fn of_files(number: u64, text: &str) -> Arc<Version> {
         change: "",
         note: "",
     };
-    Arc::new(Version::of(number, 0, &draft))
+    Arc::new(Version::from_draft(number, 0, &draft))
 }

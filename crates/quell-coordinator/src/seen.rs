@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quell_core::key::KeyName;
 use quell_fleet::proto::{Bans, NodeSeen};
-use quell_fleet::seen::{MOST_KEYS, bounded};
+use quell_fleet::seen::{MAX_KEYS, bounded};
 use quell_shares::plan::MemberId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -216,7 +216,7 @@ fn add_refused(calls: &mut CallsStatus, said: &[Said]) {
             at_least,
         })
     });
-    calls.refused = keys.take(MOST_KEYS).collect();
+    calls.refused = keys.take(MAX_KEYS).collect();
 }
 
 /// On a shared store every node has the same bans.
@@ -251,7 +251,7 @@ fn add_bans(calls: &mut CallsStatus, said: &[Said]) {
     bans.sort_unstable_by(|(one, (one_left, _)), (other, (other_left, _))| {
         other_left.cmp(one_left).then_with(|| one.cmp(other))
     });
-    let bans = bans.into_iter().take(MOST_KEYS);
+    let bans = bans.into_iter().take(MAX_KEYS);
     let owned = |(name, value): (&str, Option<&str>)| (name.to_owned(), value.map(str::to_owned));
     let bans = bans.map(|((domain, rule, entries), (left_ns, reason))| BannedKey {
         key: KeyStatus {
@@ -407,7 +407,7 @@ mod tests {
         };
         nodes.push(refused(vec![garbage], 0));
         let sum = calls(nodes);
-        assert_eq!((sum.nodes, sum.refused.len()), (10, MOST_KEYS));
+        assert_eq!((sum.nodes, sum.refused.len()), (10, MAX_KEYS));
         assert!(sum.refused.iter().all(|key| key.refusals == u64::MAX));
     }
 

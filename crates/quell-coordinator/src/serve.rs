@@ -10,12 +10,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
-use crate::attend::Attend;
 use crate::auth::CoordinatorAuth;
 use crate::budget::Budgeted;
 use crate::config::Config;
 use crate::console::{self, Console};
 use crate::error::ServeError;
+use crate::fleet_service::FleetService;
 use crate::gate::Gate;
 use crate::leader::{Leader, Service};
 use crate::listen::Listener;
@@ -71,7 +71,7 @@ pub async fn serve(config: Config) -> Result<CoordinatorServer, ServeError> {
     rules.hand_out(leader.service());
     let (phase, stopped) = watch::channel(Phase::Running);
     let mut serving = JoinSet::new();
-    let attend = Attend::server(
+    let attend = FleetService::server(
         leader.service(),
         Arc::<CoordinatorAuth>::clone(&auth),
         config.max_buffer_bytes,
@@ -158,15 +158,15 @@ fn follow(
 ) -> JoinSet<()> {
     let mut following = JoinSet::new();
     following.spawn(Arc::clone(rules).follow(of_rules));
-    let handout = Arc::clone(leader.service().handout());
-    following.spawn(Arc::clone(rules).follow_record(handout));
+    let rule_distribution = Arc::clone(leader.service().rule_distribution());
+    following.spawn(Arc::clone(rules).follow_record(rule_distribution));
     following.spawn(Arc::clone(auth).follow());
     following
 }
 
 /// Serves nodes and operators.
 fn listen(
-    (sockets, attend): (Sockets, Budgeted<FleetServer<Attend>>),
+    (sockets, attend): (Sockets, Budgeted<FleetServer<FleetService>>),
     auth: &Arc<CoordinatorAuth>,
     leader: &Leader,
     (rules, hosts): (Arc<RuleFollower>, Vec<String>),

@@ -211,7 +211,7 @@ impl<S: ConfigStore> Session<S> {
         let (store, options) = (Arc::new(store), Arc::new(options));
         let (lead, leadership) = watch::channel(None);
         let (show, view) = watch::channel(Arc::default());
-        let (tell, health) = watch::channel(Health::default());
+        let (reply_to, health) = watch::channel(Health::default());
         let (stop, stopped) = watch::channel(false);
         let (rest, resting) = watch::channel(None);
         let beat = Arc::<Beat>::default();
@@ -220,14 +220,14 @@ impl<S: ConfigStore> Session<S> {
             store: Arc::clone(&store),
             options: Arc::clone(&options),
             show,
-            tell: tell.clone(),
+            reply_to: reply_to.clone(),
         };
         let campaign = campaign::Campaign {
             store: Arc::clone(&store),
             options: Arc::clone(&options),
             view: view.clone(),
             lead,
-            tell,
+            reply_to,
             resting,
             beat: Arc::clone(&beat),
             look: Arc::clone(&look),

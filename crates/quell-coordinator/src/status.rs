@@ -17,19 +17,19 @@ use quell_shares::message::NoSeat;
 use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, PlanError, Stage};
 use serde::{Deserialize, Serialize};
 
-use crate::handout::Handout;
 use crate::leader::{
     Admitted, Answered, Heard, Hearing, LATELY, LimitTally, Preview, Service, Status, part_of,
 };
 use crate::name::CoordinatorName;
+use crate::rule_distribution::RuleDistribution;
 use crate::seen::CallsStatus;
 
 /// A number of a generation, such as an epoch or the number of a process start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct Numbered(pub u64);
+pub struct GenerationNumber(pub u64);
 
-impl fmt::Display for Numbered {
+impl fmt::Display for GenerationNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match generation::of(self.0) {
             0 => write!(f, "{}", self.0),
@@ -38,7 +38,7 @@ impl fmt::Display for Numbered {
     }
 }
 
-impl FromStr for Numbered {
+impl FromStr for GenerationNumber {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -56,7 +56,7 @@ impl FromStr for Numbered {
     }
 }
 
-impl TryFrom<String> for Numbered {
+impl TryFrom<String> for GenerationNumber {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -64,8 +64,8 @@ impl TryFrom<String> for Numbered {
     }
 }
 
-impl From<Numbered> for String {
-    fn from(number: Numbered) -> Self {
+impl From<GenerationNumber> for String {
+    fn from(number: GenerationNumber) -> Self {
         number.to_string()
     }
 }
@@ -90,15 +90,15 @@ pub struct FleetStatus {
     pub perhaps_restored: Option<String>,
     /// Which node has nearly all of each limit by its weight, and what to do.
     pub dominant: Option<String>,
-    /// Whether the generation was raised after a restore, and an operator has not said yet that there are
-    /// no strangers: quota of nodes that were not heard is set aside.
-    pub strangers: bool,
+    /// Whether the generation was raised after a restore, and an operator has not said yet that all nodes were
+    /// heard: the quota of those that were not is reserved.
+    pub awaits_nodes: bool,
     /// The number of the leadership.
-    pub epoch: Option<Numbered>,
+    pub epoch: Option<GenerationNumber>,
     /// Whether the leader grants; a new one first learns what nodes hold.
     pub grants: bool,
     /// The revision of the plan in force.
-    pub revision: Option<Numbered>,
+    pub revision: Option<GenerationNumber>,
     /// Whether other rules wait for `quell fleet rollout`.
     pub waits: bool,
     /// A mark of what the rules want. A rollout that names it puts that into force and nothing else.
@@ -118,7 +118,7 @@ pub struct FleetStatus {
     /// Every node.
     pub nodes: Vec<NodeStatus>,
     /// Processes that ask for a seat and are given none; the first 100.
-    pub turned_away: Vec<TurnedAwayStatus>,
+    pub rejected_joins: Vec<RejectedJoinStatus>,
     /// What the nodes say of their calls; null if none does.
     pub calls: Option<CallsStatus>,
 }
@@ -126,7 +126,7 @@ pub struct FleetStatus {
 /// A process that is no node, although it wants to be.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct TurnedAwayStatus {
+pub struct RejectedJoinStatus {
     /// Its id.
     pub member: u32,
     /// Why, and what to do.
@@ -207,7 +207,7 @@ pub struct LeaderStatus {
 #[non_exhaustive]
 pub struct RolloutStatus {
     /// Its revision.
-    pub revision: Numbered,
+    pub revision: GenerationNumber,
     /// The only node that it is for.
     pub member: Option<u32>,
     /// The part of the nodes that it is for.
@@ -278,7 +278,7 @@ pub struct LimitStatus {
     /// What silent nodes may use, and so nobody else.
     pub held_by_silent_per_s: f64,
     /// What nobody may use after a restore, since nodes that were not heard may use it.
-    pub aside_per_s: f64,
+    pub reserved_per_s: f64,
     /// Who lacks a static share, why, and what to do.
     pub shortage: Option<String>,
     /// Why the parts of its nodes are of little use, and what to do.
@@ -320,7 +320,7 @@ pub struct NodeStatus {
     /// Its id.
     pub member: u32,
     /// The number of its process start.
-    pub incarnation: Numbered,
+    pub incarnation: GenerationNumber,
     /// Its weight.
     pub weight: u32,
     /// The groups that it named.
@@ -334,9 +334,9 @@ pub struct NodeStatus {
     /// For how long its leases may still last; 0 if it has none.
     pub lease_left_ms: u64,
     /// The plan that it is to follow.
-    pub revision: Numbered,
+    pub revision: GenerationNumber,
     /// The plan that it follows; null if it may follow several, or is not known.
-    pub follows: Option<Numbered>,
+    pub follows: Option<GenerationNumber>,
     /// The version last sent to it.
     pub version: u64,
     /// The version that it has in force.
@@ -408,7 +408,7 @@ pub(crate) fn units(micro: u64) -> f64 {
 
 impl FleetStatus {
     /// What `service` knows. It costs the leader a pass over all members and limits.
-    pub async fn of(service: &Service) -> Self {
+    pub async fn from_service(service: &Service) -> Self {
         let view = service.look(|core, wanted, now: Monotonic| {
             let ledger = core.leads(now)?;
             let small = wanted.small_parts(ledger.record());
@@ -421,7 +421,7 @@ impl FleetStatus {
         let mut found = Self::new(&status, view, &heard);
         found.wanted = mark;
         found.add_small_parts(small.unwrap_or_default());
-        found.add_rules(service.handout());
+        found.add_rules(service.rule_distribution());
         let seats: BTreeSet<u32> = found.nodes.iter().map(|node| node.member).collect();
         let has_seat = |member: MemberId| seats.contains(&member.0);
         found.calls = service.seen().calls(has_seat);
@@ -450,7 +450,7 @@ impl FleetStatus {
     /// The same of a coordinator and its rules, without asking the task that leads.
     pub(crate) fn troubles_of(service: &Service) -> Vec<String> {
         let known = Self::new(&service.status().borrow(), None, &Heard::default());
-        let rules = service.handout().trouble();
+        let rules = service.rule_distribution().trouble();
         known.troubles().chain(rules.texts()).collect()
     }
 
@@ -466,10 +466,10 @@ impl FleetStatus {
             store_trouble: status.trouble.as_ref().map(ToString::to_string),
             unwritten: status.unwritten.as_ref().map(ToString::to_string),
             refused: status.refused.as_ref().map(ToString::to_string),
-            restored: status.went_back.map(|proof| proof.to_string()),
+            restored: status.store_rollback.map(|proof| proof.to_string()),
             perhaps_restored: status.unproven.map(|said| said.to_string()),
             dominant: status.dominant.as_ref().map(ToString::to_string),
-            strangers: false,
+            awaits_nodes: false,
             epoch: None,
             grants: false,
             revision: None,
@@ -482,10 +482,10 @@ impl FleetStatus {
             limits: Vec::new(),
             answered_window_s: LATELY.as_secs(),
             nodes: Vec::new(),
-            turned_away: status
-                .turned_away
+            rejected_joins: status
+                .rejected_joins
                 .iter()
-                .map(TurnedAwayStatus::of)
+                .map(RejectedJoinStatus::new)
                 .collect(),
             calls: None,
         };
@@ -504,8 +504,8 @@ impl FleetStatus {
         }
     }
 
-    fn add_rules(&mut self, handout: &Handout) {
-        let versions = handout.versions();
+    fn add_rules(&mut self, rule_distribution: &RuleDistribution) {
+        let versions = rule_distribution.versions();
         let number = |version: &Option<Arc<Version>>| version.as_deref().map(Version::number);
         let (rolled_out, waiting) = (number(&versions.rolled_out), number(&versions.waiting));
         let newest = versions.waiting.or(versions.rolled_out);
@@ -513,9 +513,9 @@ impl FleetStatus {
         let Some(shown) = versions.in_force.or(newest) else {
             return;
         };
-        let (followers, applied) = handout.followers();
+        let (followers, applied) = rule_distribution.followers();
         for node in &mut self.nodes {
-            let Some(said) = handout.of(MemberId(node.member)) else {
+            let Some(said) = rule_distribution.of(MemberId(node.member)) else {
                 continue;
             };
             node.rules_version = said.applied.map(|head| head.number());
@@ -529,29 +529,29 @@ impl FleetStatus {
             digest: shown.head().digest().to_owned(),
             by: shown.entry.who.clone(),
             at_ms: shown.entry.at_ms,
-            trouble: handout.trouble(),
+            trouble: rule_distribution.trouble(),
             applied,
             followers,
         });
     }
 
     fn fill(&mut self, view: &FleetView, heard: &Heard) {
-        self.epoch = Some(Numbered(view.epoch));
+        self.epoch = Some(GenerationNumber(view.epoch));
         self.grants = view.grants;
-        self.strangers = view.restored;
-        self.revision = Some(Numbered(view.revision));
+        self.awaits_nodes = view.restored;
+        self.revision = Some(GenerationNumber(view.revision));
         let rollout = view.rollout;
-        self.rollout = rollout.map(|rollout| RolloutStatus::of(rollout, view.staged, heard));
+        self.rollout = rollout.map(|rollout| RolloutStatus::new(rollout, view.staged, heard));
         self.taken_back = view.taken_back.as_ref().map(|back| TakenBackStatus {
             at_ms: back.at_ms,
             why: back.why.to_string(),
         });
         let limits = view.limits.iter();
-        self.limits = limits.map(|limit| LimitStatus::of(limit, heard)).collect();
+        self.limits = limits.map(|limit| LimitStatus::new(limit, heard)).collect();
         let names = view.limits.iter();
         let names: Vec<_> = names.map(|one| (one.limit, one.name.clone())).collect();
         let nodes = view.members.iter();
-        let nodes = nodes.map(|node| NodeStatus::of(node, &names, &heard.admitted));
+        let nodes = nodes.map(|node| NodeStatus::new(node, &names, &heard.admitted));
         self.nodes = nodes.collect();
         // What a silent node follows is not known: it may be dead.
         let applies = |node: &&NodeStatus| {
@@ -562,38 +562,38 @@ impl FleetStatus {
 }
 
 impl RolloutStatus {
-    fn of(rollout: RolloutView, nodes: usize, heard: &Heard) -> Self {
+    fn new(rollout: RolloutView, nodes: usize, heard: &Heard) -> Self {
         let (member, percent) = match rollout.stage {
             Stage::Member(member) => (Some(member.0), None),
             Stage::Percent(percent) => (None, Some(percent)),
         };
         Self {
-            revision: Numbered(rollout.revision),
+            revision: GenerationNumber(rollout.revision),
             member,
             percent,
             nodes,
             band: rollout
                 .band
-                .map(|band| BandStatus::of(band, &heard.hearing)),
+                .map(|band| BandStatus::new(band, &heard.hearing)),
         }
     }
 }
 
 impl BandStatus {
-    fn of(band: Band, hearing: &Hearing) -> Self {
+    fn new(band: Band, hearing: &Hearing) -> Self {
         let most = |parts: Option<u32>| parts.map(|parts| to_percent(parts.into()));
         Self {
             max_refused_percent: most(band.max_refused),
             max_degraded_percent: most(band.max_degraded),
             window_s: band.window.as_secs(),
-            answered: hearing.answered.iter().map(AnsweredStatus::of).collect(),
+            answered: hearing.answered.iter().map(AnsweredStatus::new).collect(),
             not_judged: hearing.mute,
         }
     }
 }
 
 impl AnsweredStatus {
-    fn of(answered: &Answered) -> Self {
+    fn new(answered: &Answered) -> Self {
         let totals = answered.totals;
         let percent = |some| part_of(some, totals.asked).map(to_percent);
         Self {
@@ -611,8 +611,8 @@ fn to_percent(parts: u64) -> f64 {
     units(parts) * 100.0
 }
 
-impl TurnedAwayStatus {
-    fn of((member, why): &(MemberId, NoSeat)) -> Self {
+impl RejectedJoinStatus {
+    fn new((member, why): &(MemberId, NoSeat)) -> Self {
         Self {
             member: member.0,
             why: why.to_string(),
@@ -627,7 +627,7 @@ impl LimitStatus {
         self.most_per_s.max(self.rate_per_s)
     }
 
-    fn of(limit: &LimitView, heard: &Heard) -> Self {
+    fn new(limit: &LimitView, heard: &Heard) -> Self {
         let tally = heard.tallies.get(&limit.limit).copied();
         let LimitTally { total, lately } = tally.unwrap_or_default();
         let percent = |some| part_of(some, lately.asked).map(to_percent);
@@ -638,7 +638,7 @@ impl LimitStatus {
             most_per_s: units(limit.most),
             may_use_per_s: units(limit.in_use),
             held_by_silent_per_s: units(limit.held_by_silent),
-            aside_per_s: units(limit.aside),
+            reserved_per_s: units(limit.reserved),
             shortage: limit.shortage.as_ref().map(ToString::to_string),
             small_parts: None,
             refused_percent: percent(lately.refused),
@@ -651,7 +651,7 @@ impl LimitStatus {
 }
 
 impl NodeStatus {
-    fn of(node: &MemberView, names: &[(LimitId, Name)], admitted: &Admitted) -> Self {
+    fn new(node: &MemberView, names: &[(LimitId, Name)], admitted: &Admitted) -> Self {
         let share = |right: &RightView| ShareStatus {
             name: name_of(right.limit, names),
             may_use_per_s: units(right.may_use),
@@ -671,7 +671,7 @@ impl NodeStatus {
         };
         Self {
             member: node.member.0,
-            incarnation: Numbered(node.incarnation),
+            incarnation: GenerationNumber(node.incarnation),
             weight: node.weight,
             groups: node.groups.iter().map(ToString::to_string).collect(),
             state: match node.state {
@@ -684,8 +684,8 @@ impl NodeStatus {
             draining: node.draining,
             heard_ms_ago: millis(node.heard_ago),
             lease_left_ms: millis(node.lease_left),
-            revision: Numbered(node.revision),
-            follows: node.follows.map(Numbered),
+            revision: GenerationNumber(node.revision),
+            follows: node.follows.map(GenerationNumber),
             version: node.version,
             applied: node.applied,
             rules_version: None,
@@ -704,7 +704,7 @@ fn name_of(limit: LimitId, names: &[(LimitId, Name)]) -> String {
     let found = names.binary_search_by_key(&limit, |(id, _)| *id).ok();
     let found = found.and_then(|at| names.get(at));
     found.map_or_else(
-        || format!("removed limit {}", Numbered(limit.0)),
+        || format!("removed limit {}", GenerationNumber(limit.0)),
         |(_, name)| name.to_string(),
     )
 }
@@ -762,8 +762,8 @@ mod tests {
             (generation::number(261_123, 4), "261123-4"),
             (u64::MAX, "1048575-17592186044415"),
         ] {
-            assert_eq!(Numbered(number).to_string(), shown);
-            assert_eq!(shown.parse(), Ok(Numbered(number)));
+            assert_eq!(GenerationNumber(number).to_string(), shown);
+            assert_eq!(shown.parse(), Ok(GenerationNumber(number)));
         }
         for wrong in [
             "",
@@ -775,7 +775,7 @@ mod tests {
             "1048576-1",
             "17592186044416",
         ] {
-            assert!(wrong.parse::<Numbered>().is_err(), "{wrong}");
+            assert!(wrong.parse::<GenerationNumber>().is_err(), "{wrong}");
         }
     }
 }

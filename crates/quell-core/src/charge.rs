@@ -403,7 +403,7 @@ pub enum Charges<'a, 'r> {
 impl<'a, 'r> Charges<'a, 'r> {
     /// The charges of a set, held under `id` if that is given.
     #[must_use]
-    pub const fn of(set: &'a LimitSet<'r>, id: Option<&'a HoldId>) -> Self {
+    pub const fn new(set: &'a LimitSet<'r>, id: Option<&'a HoldId>) -> Self {
         match id {
             Some(id) => Self::Permits(set, id),
             None => Self::Set(set),
@@ -634,7 +634,7 @@ fn conclude<M: Mechanics>(
 }
 
 /// Characters of a ban's reason that are kept.
-pub const MOST_REASON: usize = 200;
+pub const MAX_REASON: usize = 200;
 
 /// An operator's action on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -654,7 +654,7 @@ impl Action<'_> {
     pub fn bounded(self) -> Self {
         match self {
             Self::Ban(length, Some(reason)) => {
-                let end = reason.char_indices().nth(MOST_REASON);
+                let end = reason.char_indices().nth(MAX_REASON);
                 Self::Ban(length, reason.get(..end.map_or(reason.len(), |(at, _)| at)))
             }
             other => other,

@@ -56,7 +56,7 @@ pub struct WaitLimits {
 impl WaitLimits {
     /// At most `most` in all, for the turn, the delay or both.
     #[must_use]
-    pub const fn of(most: Duration) -> Self {
+    pub const fn new(most: Duration) -> Self {
         Self {
             turn: most,
             in_all: most,

@@ -58,7 +58,7 @@ impl<'a> RateLimitItem<'a> {
     /// The limits in `verdict` that are not in shadow, by the rules in force. A rule that a reload has
     /// removed meanwhile is left out.
     #[must_use]
-    pub fn of(rules: &RuleSet, query: &Query<'_>, verdict: &'a Verdict) -> Vec<Self> {
+    pub fn for_verdict(rules: &RuleSet, query: &Query<'_>, verdict: &'a Verdict) -> Vec<Self> {
         let in_force = rules.domain(query.domain());
         let with_say = verdict.decisions.iter().filter(|decided| !decided.shadow);
         let items = with_say.filter_map(|decided| {

@@ -137,7 +137,11 @@ impl RefusalPage {
     /// `None` if the query is allowed, if the rule has no page, and if the refusal is
     /// [degraded](Verdict::degraded): then the caller is within its limits, as far as anybody knows.
     #[must_use]
-    pub fn of<'r>(rules: &'r RuleSet, query: &Query<'_>, verdict: &Verdict) -> Option<&'r Self> {
+    pub fn for_verdict<'r>(
+        rules: &'r RuleSet,
+        query: &Query<'_>,
+        verdict: &Verdict,
+    ) -> Option<&'r Self> {
         if verdict.is_allow() || verdict.degraded {
             return None;
         }
@@ -242,22 +246,25 @@ mod tests {
         let two = vec![rule("short", 1, Some(401)), rule("long", 60, Some(403))];
         let (rules, verdict) = refused(two);
         let query = Query::new("d");
-        let page = RefusalPage::of(&rules, &query, &verdict).unwrap();
+        let page = RefusalPage::for_verdict(&rules, &query, &verdict).unwrap();
         assert_eq!(page.status_code(), Some(403));
 
         let allowed = Verdict::default();
-        assert_eq!(RefusalPage::of(&rules, &query, &allowed), None);
+        assert_eq!(RefusalPage::for_verdict(&rules, &query, &allowed), None);
         let two = vec![rule("short", 1, Some(401)), rule("long", 60, None)];
         let (rules, verdict) = refused(two);
-        assert_eq!(RefusalPage::of(&rules, &query, &verdict), None);
+        assert_eq!(RefusalPage::for_verdict(&rules, &query, &verdict), None);
     }
 
     #[test]
     fn a_caller_that_did_nothing_wrong_gets_no_page() {
         let (rules, mut verdict) = refused(vec![rule("r", 1, Some(403))]);
-        assert!(RefusalPage::of(&rules, &Query::new("d"), &verdict).is_some());
+        assert!(RefusalPage::for_verdict(&rules, &Query::new("d"), &verdict).is_some());
         verdict.degraded = true;
-        assert_eq!(RefusalPage::of(&rules, &Query::new("d"), &verdict), None);
+        assert_eq!(
+            RefusalPage::for_verdict(&rules, &Query::new("d"), &verdict),
+            None
+        );
     }
 
     #[test]

@@ -3,16 +3,16 @@
 use crate::proto::{Ban, CandidateSeen, Latency, NodeSeen};
 
 /// The most keys in a list.
-pub const MOST_KEYS: usize = 20;
+pub const MAX_KEYS: usize = 20;
 
 /// The longest key, in bytes: the name of one that was refused, or all texts of one that is banned.
 pub const LONGEST_KEY: usize = 1_024;
 
 /// The most edges of a histogram.
-pub const MOST_EDGES: usize = 64;
+pub const MAX_EDGES: usize = 64;
 
 /// The most rules of which a node says how calls were answered.
-pub const MOST_ANSWERS: usize = 100;
+pub const MAX_ANSWERS: usize = 100;
 
 /// The most characters of a node's reason for not using rules.
 pub const LONGEST_WHY: usize = 1_000;
@@ -28,7 +28,7 @@ const ENTRY: usize = 32;
 #[must_use]
 pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
     for key in std::mem::take(&mut seen.refused) {
-        match key.name.len() <= LONGEST_KEY && seen.refused.len() < MOST_KEYS {
+        match key.name.len() <= LONGEST_KEY && seen.refused.len() < MAX_KEYS {
             true => seen.refused.push(key),
             false => seen.others_at_most = seen.others_at_most.max(key.at_most),
         }
@@ -38,7 +38,7 @@ pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
         let listed = u64::try_from(bans.bans.len()).unwrap_or(u64::MAX);
         bans.total = bans.total.max(listed);
         bans.bans.retain(|ban| length(ban) <= LONGEST_KEY);
-        bans.bans.truncate(MOST_KEYS);
+        bans.bans.truncate(MAX_KEYS);
         // What was read stays, and a message of nothing takes a hundred times its bytes.
         bans.bans.shrink_to_fit();
         for ban in &mut bans.bans {
@@ -53,13 +53,13 @@ pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
 pub fn bounded_candidate(mut seen: CandidateSeen) -> CandidateSeen {
     seen.refused = seen.refused.chars().take(LONGEST_WHY).collect();
     seen.keys.retain(|key| key.name.len() <= LONGEST_KEY);
-    seen.keys.truncate(MOST_KEYS);
+    seen.keys.truncate(MAX_KEYS);
     seen.keys.shrink_to_fit();
     seen
 }
 
 fn is_histogram(latency: &Latency) -> bool {
-    latency.edges_ns.len() <= MOST_EDGES
+    latency.edges_ns.len() <= MAX_EDGES
         && latency.edges_ns.is_sorted_by(|one, next| one < next)
         && latency.counts.len() == latency.edges_ns.len() + 1
 }
@@ -98,7 +98,7 @@ mod tests {
             ..NodeSeen::default()
         };
         let seen = bounded(said.clone());
-        assert_eq!((seen.refused.len(), seen.others_at_most), (MOST_KEYS, 8));
+        assert_eq!((seen.refused.len(), seen.others_at_most), (MAX_KEYS, 8));
         assert_eq!(seen.refused[0], key(LONGEST_KEY, 9));
         assert_eq!(bounded(seen.clone()), seen);
         let few = NodeSeen {
@@ -133,8 +133,8 @@ mod tests {
             ..NodeSeen::default()
         };
         let bans = bounded(said).bans.unwrap();
-        assert_eq!((bans.bans.len(), bans.total), (MOST_KEYS, 10_032));
-        assert!(bans.bans.capacity() < 2 * MOST_KEYS, "what was read stays");
+        assert_eq!((bans.bans.len(), bans.total), (MAX_KEYS, 10_032));
+        assert!(bans.bans.capacity() < 2 * MAX_KEYS, "what was read stays");
         let shown = ban(vec![entry(900)], &"é".repeat(LONGEST_REASON));
         assert!(bans.bans.iter().all(|ban| *ban == shown));
     }

@@ -20,7 +20,7 @@ use crate::history::{Change, origin};
 use crate::newest_rules::Newest;
 use crate::proposal::Proposal;
 use crate::reply::{self, RouteResult, invalid_field};
-use crate::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost};
+use crate::rules_host::{MAX_NOTE, MAX_TEXT, RulesHost};
 
 /// What the routes of a process share.
 #[derive(Debug)]
@@ -69,13 +69,13 @@ impl Candidacy {
         let turn = Mutex::default();
         Router::new()
             .route("/v1/candidate", get(show).post(start).delete(stop))
-            .to_the_end()
+            .detach_on_disconnect()
             .with_state(Arc::new(Self { host, rules, turn }))
     }
 
     /// What a text would change; it is checked.
     async fn check(&self, start: Start) -> Result<About, Box<Problem>> {
-        let newest = Newest::of(&*self.rules, start.store).await?;
+        let newest = Newest::new(&*self.rules, start.store).await?;
         let from = newest.from();
         let (rules, text) = (Arc::clone(&self.rules), start.text);
         let _turn = self.turn.lock().await;
@@ -105,7 +105,7 @@ async fn show(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResul
 
 async fn start(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
     let who = operator(&request)?;
-    let body = body::read_json(request, &*own.host, MOST_TEXT).await?;
+    let body = body::read_json(request, &*own.host, MAX_TEXT).await?;
     let start: Start = serde_json::from_slice(&body.bytes).map_err(|error| {
         let example = r#"write {"text": "domain: shop ..", "note": "why"}"#;
         Box::new(Problem::new(
@@ -113,8 +113,8 @@ async fn start(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResu
             format!("{error}: {example}"),
         ))
     })?;
-    if start.note.chars().count() > MOST_NOTE {
-        let reason = format!("a note has at most {MOST_NOTE} characters");
+    if start.note.chars().count() > MAX_NOTE {
+        let reason = format!("a note has at most {MAX_NOTE} characters");
         return Err(invalid_field("/note", reason).into());
     }
     let about = own.check(start).await?;
@@ -133,7 +133,7 @@ async fn stop(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResul
 pub fn operator(request: &Request) -> Result<Operator, Denied> {
     let caller = caller(request, Role::Admin)?;
     caller.check_whole()?;
-    Ok(Operator::of(request, &caller))
+    Ok(Operator::new(request, &caller))
 }
 
 /// Who starts or stops a candidate, for the log and the list of changes.
@@ -147,7 +147,7 @@ pub struct Operator {
 
 impl Operator {
     /// Whoever sends a request.
-    pub fn of(request: &Request, caller: &Caller) -> Self {
+    pub fn new(request: &Request, caller: &Caller) -> Self {
         Self {
             by: caller.to_string(),
             from: origin(address(request)),

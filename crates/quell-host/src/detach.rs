@@ -21,11 +21,11 @@ const MOST: usize = 16;
 /// Routes that make changes.
 pub trait ToTheEnd {
     /// Ends what these routes begin.
-    fn to_the_end(self) -> Self;
+    fn detach_on_disconnect(self) -> Self;
 }
 
 impl<S: Clone + Send + Sync + 'static> ToTheEnd for Router<S> {
-    fn to_the_end(self) -> Self {
+    fn detach_on_disconnect(self) -> Self {
         let places = Arc::new(Semaphore::new(MOST));
         self.route_layer(from_fn_with_state(places, end))
     }
@@ -111,7 +111,7 @@ mod tests {
                 slow.ended.fetch_add(1, Ordering::SeqCst);
             };
             let routes = Router::new().route("/", get(answer.clone()).post(answer));
-            (own, routes.to_the_end())
+            (own, routes.detach_on_disconnect())
         }
 
         /// Asks, and hangs up once that has begun.

@@ -57,7 +57,7 @@ impl Watch {
     pub async fn changed(&mut self, paths: impl FnOnce() -> Vec<PathBuf>) {
         tokio::select! {
             () = self.changed.notified() => {}
-            () = self.looks_otherwise() => {}
+            () = self.wait_until_changed() => {}
         }
         for _ in 0..MAX_WAITS {
             let next = tokio::time::timeout(QUIET, self.changed.notified());
@@ -67,14 +67,14 @@ impl Watch {
         }
         self.paths = paths();
         self.watcher = watch(&self.paths, &self.changed);
-        self.seen = look_apart(&self.paths).await;
+        self.seen = stat_blocking(&self.paths).await;
     }
 
     /// Waits until the files look otherwise than before they were read.
-    async fn looks_otherwise(&self) {
+    async fn wait_until_changed(&self) {
         loop {
             tokio::time::sleep(LOOK).await;
-            if look_apart(&self.paths).await != self.seen {
+            if stat_blocking(&self.paths).await != self.seen {
                 return;
             }
         }
@@ -106,7 +106,7 @@ fn look(paths: &[PathBuf]) -> Vec<Seen> {
 }
 
 /// The same, on a thread that may wait for a disk.
-async fn look_apart(paths: &[PathBuf]) -> Vec<Seen> {
+async fn stat_blocking(paths: &[PathBuf]) -> Vec<Seen> {
     let paths = paths.to_vec();
     let looked = tokio::task::spawn_blocking(move || look(&paths));
     looked.await.unwrap_or_default()
@@ -129,7 +129,7 @@ fn try_watch(paths: &[PathBuf], changed: Arc<Notify>) -> notify::Result<Recommen
         .iter()
         .map(|path| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone()))
         .collect();
-    let watched = Watched {
+    let watched = WatchedFile {
         names: paths.to_vec(),
         directories: reals.iter().filter(|real| real.is_dir()).cloned().collect(),
     };
@@ -160,14 +160,14 @@ fn parent(path: &Path) -> &Path {
 
 /// The files and directories of rules.
 #[derive(Debug)]
-struct Watched {
+struct WatchedFile {
     /// The paths as they were named.
     names: Vec<PathBuf>,
     /// True paths of those that are directories.
     directories: Vec<PathBuf>,
 }
 
-impl Watched {
+impl WatchedFile {
     /// Whether an event may mean that the rules changed. Reading them, as a reload does, is no change, nor
     /// are other files and directories beside them.
     fn is_touched_by(&self, event: &Event) -> bool {
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_lies_beside_the_rules_is_no_reason_to_read_them() {
-        let watched = Watched {
+        let watched = WatchedFile {
             names: vec!["/etc/quell/shop.yaml".into(), "/etc/quell/rules".into()],
             directories: vec!["/etc/quell/rules".into()],
         };

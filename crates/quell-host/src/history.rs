@@ -14,7 +14,7 @@ mod series;
 pub use series::{Numbers, Point, Series, Span};
 
 /// Longest file that is read: more than the longest that is written.
-const MOST_BYTES: u64 = 32 * 1_024 * 1_024;
+const MAX_BYTES: u64 = 32 * 1_024 * 1_024;
 
 /// What a person changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ pub fn read<T: DeserializeOwned + Default>(path: &Path, format: &[u8]) -> io::Re
         metadata => metadata?,
     };
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "it is damaged");
-    if !metadata.is_file() || metadata.len() > MOST_BYTES {
+    if !metadata.is_file() || metadata.len() > MAX_BYTES {
         return Err(damaged());
     }
     let bytes = fs::read(path)?;

@@ -216,7 +216,7 @@ impl Listener {
                     numbers.refused.add(refused);
                     if refusals.len() < MAX_REFUSALS {
                         let last = rejection(&settings, refused);
-                        refusals.spawn(async move { leave(stream, &last).await });
+                        refusals.spawn(async move { close_lingering(stream, &last).await });
                     }
                 }
             }
@@ -296,7 +296,7 @@ pub async fn wait_until(instant: Option<Instant>) {
 
 /// Sends `last` and closes. What the client still sends is read for a moment, since closing a connection
 /// with unread bytes discards what was sent last.
-pub async fn leave(mut stream: Stream, last: &[u8]) {
+pub async fn close_lingering(mut stream: Stream, last: &[u8]) {
     let farewell = async {
         stream.write_all(last).await?;
         stream.shutdown().await?;

@@ -38,7 +38,7 @@ impl Newest {
     }
 
     /// What stands in the store at this place or, where there is no store, in the files.
-    pub(crate) async fn of(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
+    pub(crate) async fn new(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
         let paths = host.paths();
         match host.stores().is_empty() {
             false => Self::read(&*store_at(host, place)?.store).await,
@@ -57,7 +57,7 @@ impl Newest {
                             change: "",
                             note: "",
                         };
-                        Version::of(0, 0, &draft)
+                        Version::from_draft(0, 0, &draft)
                     }),
                 })
             }

@@ -9,7 +9,7 @@ use crate::rule_tests::{OUT_OF_TIME, OnStore, Timed};
 use crate::rules_host::RulesHost;
 
 /// Lines of each kind that are shown.
-const MOST_LINES: usize = 100;
+const MAX_LINES: usize = 100;
 
 /// What a text of rules is compared with.
 #[derive(Clone, Copy, Debug)]
@@ -117,8 +117,8 @@ impl Proposal {
     /// Leaves out what nobody reads.
     fn cut(&mut self) {
         for lines in [&mut self.problems, &mut self.warnings, &mut self.changes] {
-            self.more += lines.len().saturating_sub(MOST_LINES);
-            lines.truncate(MOST_LINES);
+            self.more += lines.len().saturating_sub(MAX_LINES);
+            lines.truncate(MAX_LINES);
         }
     }
 

@@ -297,12 +297,12 @@ impl<S: Subject, F: Fn() -> bool> Subject for Timed<S, F> {
 }
 
 /// How many waiters are moved up at most.
-const MOST_MOVES: usize = 10_000;
+const MAX_MOVES: usize = 10_000;
 
 /// Moves up those who wait behind a hold that ended, as real waiters do themselves.
 async fn move_up(store: &impl HoldStore, finished: &Finished, now: Now) -> Result<(), StoreError> {
     let mut next: VecDeque<HoldId> = finished.next.iter().cloned().collect();
-    for _ in 0..MOST_MOVES {
+    for _ in 0..MAX_MOVES {
         let Some(id) = next.pop_front() else {
             break;
         };

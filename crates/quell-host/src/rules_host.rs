@@ -12,10 +12,10 @@ use crate::candidate::{About, CandidateStatus};
 use crate::history::Change;
 
 /// Longest form with rules, in bytes: some twenty thousand rules.
-pub const MOST_TEXT: usize = 4 * 1_024 * 1_024;
+pub const MAX_TEXT: usize = 4 * 1_024 * 1_024;
 
 /// Longest note, in characters.
-pub const MOST_NOTE: usize = 255;
+pub const MAX_NOTE: usize = 255;
 
 /// The rules that a console shows and edits.
 pub trait RulesHost: fmt::Debug + Send + Sync {

@@ -113,7 +113,7 @@ pub(crate) struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     /// `None` if the reply is not a string.
-    pub(crate) fn of(reply: &'a Value) -> Option<Self> {
+    pub(crate) fn new(reply: &'a Value) -> Option<Self> {
         match reply {
             Value::BulkString(rest) => Some(Self { rest }),
             _ => None,
@@ -201,7 +201,7 @@ pub(crate) enum SetReply {
 impl SetReply {
     /// Reads the reply to a set of `count` limits; `None` if it is none.
     pub(crate) fn read(reply: &Value, count: usize) -> Option<Self> {
-        let mut reply = Reply::of(reply)?;
+        let mut reply = Reply::new(reply)?;
         let now = reply.number()?;
         if now < 0 {
             let wall = reply.natural()?;

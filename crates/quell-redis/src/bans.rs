@@ -335,7 +335,7 @@ impl<'a> Bans<'a> {
         let args = Arc::new(ScriptArgs::new(keys.to_vec(), head.to_vec()));
         let looked = self.servers.batcher.ask(&args);
         let reply = self.servers.in_time(args.key(), looked).await?;
-        let mut reply = Reply::of(&reply);
+        let mut reply = Reply::new(&reply);
         // First the clock, then the bans.
         let mut number = || reply.as_mut()?.natural();
         let ends = number().map(|clock| {

@@ -144,7 +144,7 @@ pub(crate) struct ClaimReply {
 
 impl ClaimReply {
     fn read(reply: &Value) -> Option<Self> {
-        let mut reply = Reply::of(reply)?;
+        let mut reply = Reply::new(reply)?;
         let clock = reply.natural()?;
         let status = reply.natural()?;
         let wait = reply.optional_micros()?;

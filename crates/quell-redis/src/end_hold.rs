@@ -43,7 +43,7 @@ pub(crate) async fn end(
     let finished = if servers.link.is_spread() {
         end_in_slots(servers, id, &ending, &arguments).await?
     } else {
-        let location = HoldLocation::of(servers, id, Vec::new());
+        let location = HoldLocation::new(servers, id, Vec::new());
         end_at(servers, &[location], &arguments).await?
     };
     let has_ended = |ended: &Finished| ended.wait.is_none() && ended.unsettled.is_none();
@@ -83,7 +83,7 @@ pub(crate) async fn advance(
     let mut advanced = None;
     for reply in run_at(servers, &locations, &arguments).await {
         let reply = reply?;
-        let mut read = Reply::of(&reply).ok_or_else(|| strange(&reply))?;
+        let mut read = Reply::new(&reply).ok_or_else(|| strange(&reply))?;
         let (Some(_), Some(wait), Some(expired)) = (read.natural(), read.number(), read.natural())
         else {
             return Err(strange(&reply));
@@ -230,7 +230,7 @@ fn arguments_about(
 /// Reads the reply to an ending, with `None` if the id is not known, and how many holds expired; or that
 /// the hold was not settled, and with how many numbers it would be.
 fn read_end(reply: &Value) -> Option<(Option<Finished>, u64)> {
-    let mut reply = Reply::of(reply)?;
+    let mut reply = Reply::new(reply)?;
     reply.natural()?;
     let status = match reply.number()? {
         -2 => {

@@ -78,7 +78,7 @@ pub(crate) async fn hold(
     }
     servers.hold_gauges.add_expired(answer.expired);
     if answer.held == 1 && answer.status == 0 {
-        let gauged = GaugedHold::of(set, claim, &answer.decisions, answer.wait);
+        let gauged = GaugedHold::new(set, claim, &answer.decisions, answer.wait);
         servers.hold_gauges.add(claim.id, gauged, now.monotonic);
     }
     let placed = Placed {
@@ -105,7 +105,7 @@ pub(crate) async fn list_holds(
         let head = servers.clock.head(Opcode::ListHolds, Duration::ZERO, now);
         let (script, args) = request.script(group, head);
         let read = |reply: &Value| {
-            let mut reply = Reply::of(reply)?;
+            let mut reply = Reply::new(reply)?;
             reply.natural()?;
             let each = group.iter().map(|_| read_holds(&mut reply));
             each.collect::<Option<Vec<_>>>()

@@ -63,7 +63,7 @@ pub(crate) struct GaugedHold {
 
 impl GaugedHold {
     /// How a claim that holds something is counted.
-    pub(crate) fn of(
+    pub(crate) fn new(
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
         decisions: &[Decision],

@@ -170,7 +170,7 @@ pub(crate) async fn sync(
     let numbers = [number(totals.total), number(totals.base)].concat();
     args.arguments.push(numbers);
     let read = |reply: &Value| {
-        let mut reply = Reply::of(reply)?;
+        let mut reply = Reply::new(reply)?;
         let (now, paid) = (reply.natural()?, reply.natural()?);
         let next = RawDecision::read(&mut reply, now)?.complete()?;
         let expired = reply.natural().unwrap_or(0);
@@ -392,7 +392,7 @@ impl<'a> ScriptRequest<'a> {
                 args.keys.push(self.servers.names.turn_stream(tag));
             }
             let read = |reply: &Value| {
-                let mut reply = Reply::of(reply)?;
+                let mut reply = Reply::new(reply)?;
                 let (now, count) = (reply.natural()?, reply.natural()?);
                 Some((now, count, reply.natural().unwrap_or(0)))
             };
@@ -476,7 +476,7 @@ impl<'a> ScriptRequest<'a> {
 
     /// Counts values that were replaced, and logs it.
     fn note_replaced(&self, reply: &Value, reason: &str) -> Result<(), Failure> {
-        let count = Reply::of(reply).and_then(|mut reply| {
+        let count = Reply::new(reply).and_then(|mut reply| {
             reply.natural()?;
             reply.natural()
         });

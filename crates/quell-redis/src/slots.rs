@@ -84,7 +84,7 @@ pub(crate) async fn claim_in_slots(
         PointerState::Free(pointer) => pointer,
     };
     let servers = request.servers;
-    let location = HoldLocation::of(servers, claim.id, request.names.clone());
+    let location = HoldLocation::new(servers, claim.id, request.names.clone());
     let claimed = claim_at(request, group, claim, &location.record, None, now).await;
     let claimed = claimed.map_err(|failure| whole(failure, group.iter().copied()))?;
     let longest = claimed.longest_wait();

@@ -62,10 +62,10 @@ impl RuleChanges {
         let after: BTreeMap<_, _> = after.into_iter().map(key).collect();
         let old = before.iter().filter_map(|(name, old)| {
             let new = after.get(name).copied();
-            (new != Some(*old)).then(|| RuleChange::of(*name, Some(old), new))
+            (new != Some(*old)).then(|| RuleChange::new(*name, Some(old), new))
         });
         let new = after.iter().filter(|(name, _)| !before.contains_key(*name));
-        let new = new.map(|(name, new)| RuleChange::of(*name, None, Some(new)));
+        let new = new.map(|(name, new)| RuleChange::new(*name, None, Some(new)));
         let mut changes: Vec<RuleChange> = old.chain(new).collect();
         changes.sort_by(|a, b| (&a.domain, &a.rule).cmp(&(&b.domain, &b.rule)));
         Self(changes)
@@ -103,7 +103,7 @@ fn rules_of(domains: &[DomainRules]) -> impl Iterator<Item = (&str, &Rule)> {
 }
 
 impl RuleChange {
-    fn of((domain, rule): (&str, &str), before: Option<&Rule>, after: Option<&Rule>) -> Self {
+    fn new((domain, rule): (&str, &str), before: Option<&Rule>, after: Option<&Rule>) -> Self {
         let change = match (before, after) {
             (None, _) => ChangeKind::Added,
             (_, None) => ChangeKind::Removed,
@@ -178,7 +178,7 @@ fn in_words(effect: &Effect) -> String {
     match effect {
         Effect::Unlimited => "unlimited".to_owned(),
         Effect::Limit(limit) => {
-            let described = LimitDescription::of(limit);
+            let described = LimitDescription::new(limit);
             match described.ban_in_words {
                 Some(ban) => format!("{}, ban {ban}", described.limit),
                 None => described.limit,

@@ -12,7 +12,7 @@ use crate::yaml::{Node, Pair, Value};
 pub(crate) const TESTS: &str = "this is a file of tests: run it with `quell rules test`";
 
 /// The most fields that a message lists: those of a whole rule fill a screen, in which nobody finds the mistake.
-const MOST_LISTED: usize = 17;
+const MAX_LISTED: usize = 17;
 
 /// A node with its position and what to write there.
 #[derive(Clone, Debug)]
@@ -247,7 +247,7 @@ fn unknown(
         }
         None if sink.lists(&table.name) => {
             let fields = match names.len() {
-                ..=MOST_LISTED => format!("{} has {}", table.name, names.join(", ")),
+                ..=MAX_LISTED => format!("{} has {}", table.name, names.join(", ")),
                 _ => format!("docs/rules.md lists the fields of {}", table.name),
             };
             format!("unknown field `{word}`: leave it out, {fields}")

@@ -134,20 +134,20 @@ pub struct BanNumbers {
 impl LimitDescription {
     /// Describes `limit`.
     #[must_use]
-    pub fn of(limit: &Limit) -> Self {
+    pub fn new(limit: &Limit) -> Self {
         Self {
             algorithm: limit.algorithm().name(),
             limit: limit.to_string(),
             max: limit.max(),
-            numbers: LimitNumbers::of(limit),
-            ban: limit.ban().map(BanNumbers::of),
+            numbers: LimitNumbers::new(limit),
+            ban: limit.ban().map(BanNumbers::new),
             ban_in_words: limit.ban().map(ToString::to_string),
         }
     }
 }
 
 impl LimitNumbers {
-    fn of(limit: &Limit) -> Self {
+    fn new(limit: &Limit) -> Self {
         let mut numbers = Self::default();
         let on_expiry = match limit.spec().on_expiry {
             OnExpiry::Charge => "charge",
@@ -156,7 +156,7 @@ impl LimitNumbers {
         numbers.on_expiry = Some(on_expiry).filter(|_| limit.lease().is_none());
         match limit.algorithm() {
             Algorithm::TokenBucket(spec) => {
-                numbers.rate = Some(RateNumbers::of(spec.count, spec.period));
+                numbers.rate = Some(RateNumbers::new(spec.count, spec.period));
                 numbers.burst = spec.burst;
                 numbers.refill = spec.in_batches.then(|| RefillNumbers {
                     amount: spec.count,
@@ -168,7 +168,7 @@ impl LimitNumbers {
                 numbers.cold_factor = spec.cold_factor;
             }
             Algorithm::LeakyBucket(spec) => {
-                numbers.rate = Some(RateNumbers::of(spec.rate.count(), spec.rate.period()));
+                numbers.rate = Some(RateNumbers::new(spec.rate.count(), spec.rate.period()));
                 numbers.burst = Some(spec.burst);
                 numbers.delay_after = Some(spec.delay_after);
             }
@@ -209,14 +209,14 @@ impl LimitNumbers {
 }
 
 impl RateNumbers {
-    fn of(count: u64, period: Duration) -> Self {
+    fn new(count: u64, period: Duration) -> Self {
         let period_ns = nanos(period);
         Self { count, period_ns }
     }
 }
 
 impl BanNumbers {
-    fn of(ban: &Ban) -> Self {
+    fn new(ban: &Ban) -> Self {
         Self {
             after: ban.after(),
             within_ms: millis(ban.within()),
@@ -277,7 +277,7 @@ mod tests {
             let Effect::Limit(limit) = &domains[0].rules[0].effect else {
                 panic!("{fields} is no limit");
             };
-            let numbers = serde_json::to_value(LimitDescription::of(limit).numbers).unwrap();
+            let numbers = serde_json::to_value(LimitDescription::new(limit).numbers).unwrap();
             let names = numbers.as_object().unwrap().keys();
             members.extend(names.map(|name| name.trim_end_matches("_ns").to_owned()));
         }

@@ -184,7 +184,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         Effect::Unlimited => explanation.unlimited = true,
         Effect::Limit(limit) => {
             explanation.explain_rung(rule, limit);
-            let described = LimitDescription::of(limit);
+            let described = LimitDescription::new(limit);
             explanation.limit = Some(described.limit);
             explanation.algorithm = Some(described.algorithm.to_owned());
             explanation.max = Some(described.max);

@@ -82,7 +82,7 @@ pub(crate) fn read(path: &Path, sink: &mut Sink) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = MAX_FILE_BYTES as u64 + 1;
     let outcome = if is_pipe(path) {
-        read_pipe(path, most, PIPE_PATIENCE).map(|read| bytes = read)
+        read_pipe(path, most, PIPE_TIMEOUT).map(|read| bytes = read)
     } else {
         let file = fs::File::open(path);
         file.and_then(|file| file.take(most).read_to_end(&mut bytes).map(drop))
@@ -111,7 +111,7 @@ fn is_pipe(_: &Path) -> bool {
 
 /// How long to wait for a pipe's content: opening it blocks until the other end is opened, which may
 /// never happen.
-const PIPE_PATIENCE: Duration = Duration::from_secs(5);
+const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a pipe on a thread of its own, which stays behind if nothing arrives within `patience`.
 fn read_pipe(path: &Path, most: u64, patience: Duration) -> io::Result<Vec<u8>> {

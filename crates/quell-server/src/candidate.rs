@@ -29,7 +29,7 @@ pub(crate) mod of_fleet;
 
 /// The most keys with a state of their own; some 100 bytes each at most. Further ones share states, and are
 /// refused sooner.
-const MOST_KEYS: usize = 500_000;
+const MAX_KEYS: usize = 500_000;
 
 thread_local! {
     /// Whether the call that a candidate looks at was allowed.
@@ -37,7 +37,7 @@ thread_local! {
 }
 
 /// Keys that are shown.
-const MOST_SHOWN: usize = 50;
+const MAX_SHOWN: usize = 50;
 
 /// Rules that run in shadow.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl Candidate {
             keys: SinceStart::new(naming),
         });
         let observer: Arc<Tally> = Arc::clone(&tally);
-        let limiter = Limiter::builder(MemoryStore::with(MOST_KEYS, naming.secret))
+        let limiter = Limiter::builder(MemoryStore::with(MAX_KEYS, naming.secret))
             .clock(clock)
             .observer(observer)
             .build();
@@ -235,7 +235,7 @@ impl Candidate {
         CandidateStatus {
             about: self.about.clone(),
             counts: self.counts(),
-            keys: keys.take(MOST_SHOWN).collect(),
+            keys: keys.take(MAX_SHOWN).collect(),
             nodes: None,
         }
     }

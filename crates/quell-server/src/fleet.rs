@@ -70,7 +70,7 @@ pub(crate) struct Node {
 type Keys = BTreeMap<Vec<u8>, Arc<str>>;
 
 impl Node {
-    pub(crate) fn of(fleet: &Fleet, config: &Config) -> Self {
+    pub(crate) fn new(fleet: &Fleet, config: &Config) -> Self {
         Self {
             shares: fleet.shares().clone(),
             status: fleet.status(),

@@ -23,7 +23,7 @@ pub(crate) mod file;
 pub(crate) use quell_host::history::{Change, Numbers, Point, Series, Span};
 
 /// Changes that are kept; the log has them all.
-const MOST_CHANGES: usize = 100;
+const MAX_CHANGES: usize = 100;
 
 /// Seconds between two writings of the file: a crash loses that much of a chart.
 const WRITE_EVERY: u64 = 60;
@@ -151,7 +151,7 @@ impl History {
     pub(crate) fn note(&self, change: Change) {
         let mut changes = self.changes.lock();
         changes.push_back(change);
-        if changes.len() > MOST_CHANGES {
+        if changes.len() > MAX_CHANGES {
             changes.pop_front();
         }
     }

@@ -11,7 +11,7 @@ use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::shared::Shared;
-use hold::Deed;
+use hold::HoldAction;
 use quell_host::candidate_routes::Candidacy;
 use quell_host::console::host::Host;
 use quell_host::detach::ToTheEnd as _;
@@ -23,7 +23,7 @@ mod answer;
 mod ask;
 mod connection;
 pub(crate) mod console;
-mod direct;
+mod fast_path;
 mod health;
 mod hold;
 mod hold_list;
@@ -65,10 +65,10 @@ fn questions() -> Router<Arc<Shared>> {
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
         .route("/v1/reserve", post(hold::reserve))
-        .route("/v1/settle", hold::route(Deed::Settle))
-        .route("/v1/cancel", hold::route(Deed::Cancel))
-        .route("/v1/release", hold::route(Deed::Release))
-        .route("/v1/renew", hold::route(Deed::Renew))
+        .route("/v1/settle", hold::route(HoldAction::Settle))
+        .route("/v1/cancel", hold::route(HoldAction::Cancel))
+        .route("/v1/release", hold::route(HoldAction::Release))
+        .route("/v1/renew", hold::route(HoldAction::Renew))
         .route("/v1/authorize", any(ask::authorize))
 }
 
@@ -83,7 +83,7 @@ fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
             get(admin::list_bans).post(admin::ban).delete(admin::lift),
         )
         .route("/v1/keys", delete(admin::forgive))
-        .to_the_end()
+        .detach_on_disconnect()
         .route("/v1/rules", get(rules::rules))
         .route("/v1/holds", post(hold_list::list_holds))
         .route("/v1/top", get(top::top))

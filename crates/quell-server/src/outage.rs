@@ -26,7 +26,7 @@ pub(crate) struct OutageEffects {
 
 impl OutageEffects {
     /// Those of the rules in force.
-    pub(crate) fn of(rules: &RuleSet) -> Self {
+    pub(crate) fn new(rules: &RuleSet) -> Self {
         let mut effects = Self::default();
         for (_, active) in rules.all() {
             let rule = active.rule();
@@ -174,7 +174,7 @@ mod tests {
         let limiter = Limiter::new(MemoryStore::new());
         let domains = parse_str("rules", &text).unwrap().domains;
         limiter.set_rules(domains).unwrap();
-        OutageEffects::of(&limiter.rules())
+        OutageEffects::new(&limiter.rules())
     }
 
     #[test]

@@ -34,7 +34,7 @@ enum OpenSource {
 }
 
 impl OpenSource {
-    fn of(store: Arc<dyn RuleStore>) -> Self {
+    fn new(store: Arc<dyn RuleStore>) -> Self {
         Self::Store(Arc::new(StoredRules::new(store)))
     }
 }
@@ -51,19 +51,19 @@ impl RuleSources {
     ) -> Result<Self, ServeError> {
         let part = |source: &RuleSource| match source {
             RuleSource::Path(path) => Ok(OpenSource::Path(path.clone())),
-            RuleSource::Store(url) => Ok(OpenSource::of(Arc::new(RedisRules::new(url)))),
+            RuleSource::Store(url) => Ok(OpenSource::new(Arc::new(RedisRules::new(url)))),
             RuleSource::Directory(directory) => {
-                Ok(OpenSource::of(Arc::new(DirectoryRules::new(directory))))
+                Ok(OpenSource::new(Arc::new(DirectoryRules::new(directory))))
             }
             RuleSource::Fleet => match of_fleet {
-                Some(rules) => Ok(OpenSource::of(Arc::<FleetRules>::clone(rules))),
+                Some(rules) => Ok(OpenSource::new(Arc::<FleetRules>::clone(rules))),
                 None => Err(ServeError::RulesStore {
                     url: "fleet".to_owned(),
                     reason: "this server is no node of a fleet".to_owned(),
                 }),
             },
             RuleSource::Etcd(url) => match open_etcd(url) {
-                Ok(store) => Ok(OpenSource::of(store)),
+                Ok(store) => Ok(OpenSource::new(store)),
                 Err(reason) => Err(ServeError::RulesStore {
                     url: url.to_string(),
                     reason,

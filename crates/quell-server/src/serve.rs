@@ -127,7 +127,7 @@ async fn start(
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
         buffers_of_administration: Budget::new(OF_ADMINISTRATION),
-        node: fleet.as_ref().map(|fleet| Node::of(fleet, &config)),
+        node: fleet.as_ref().map(|fleet| Node::new(fleet, &config)),
         config,
         access,
         failed_logins,
@@ -175,14 +175,14 @@ fn describe_outages(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     store.describe_outage(move || {
         let rules = shared.upgrade().map(|shared| shared.limiter.rules());
-        rules.map_or_else(String::new, |rules| OutageEffects::of(&rules).to_string())
+        rules.map_or_else(String::new, |rules| OutageEffects::new(&rules).to_string())
     });
 }
 
 /// Logs where states are kept, and what rules there are.
 async fn announce(shared: &Shared) {
     let in_force = shared.limiter.rules();
-    let effects = OutageEffects::of(&in_force);
+    let effects = OutageEffects::new(&in_force);
     shared.limiter.store().announce(&effects).await;
     tracing::info!(
         domains = in_force.domains().count(),

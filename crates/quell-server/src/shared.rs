@@ -85,7 +85,7 @@ pub(crate) struct FailedCall<'a> {
 
 impl<'a> FailedCall<'a> {
     /// A query that began at `begun`.
-    pub(crate) fn of(operation: Operation, query: &'a Query<'_>, begun: Now) -> Self {
+    pub(crate) fn new(operation: Operation, query: &'a Query<'_>, begun: Now) -> Self {
         Self {
             begun,
             operation: Some(operation),

@@ -131,7 +131,7 @@ impl Store for ServerStore {
             Self::Node(store) => store,
             Self::RedisNode(store) => store,
         } {
-            fn keep_time(&mut self, clock: &Arc<dyn Clock>);
+            fn set_clock(&mut self, clock: &Arc<dyn Clock>);
             fn install(&self, changes: &Changes);
             fn most_holds(&self, rung: Rung) -> usize;
             fn has_leases(&self) -> bool;

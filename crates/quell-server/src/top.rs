@@ -128,7 +128,7 @@ impl Top {
     pub(crate) fn note(&self, key: &[u8], refusal: Refusal) {
         self.count(refusal.at, 1, |half| {
             let hash = self.hash(key);
-            let known = half.rules.add(hash, || Known::of(key, hash, self.naming));
+            let known = half.rules.add(hash, || Known::new(key, hash, self.naming));
             if let Some(known) = known {
                 known.last = Some(refusal);
             }
@@ -142,7 +142,7 @@ impl Top {
                 let hash = self.hash(key);
                 with_ad_hoc(key, |whole| {
                     half.ad_hoc
-                        .add(hash, || Known::of(whole.as_bytes(), hash, self.naming));
+                        .add(hash, || Known::new(whole.as_bytes(), hash, self.naming));
                 });
             });
         }
@@ -209,7 +209,7 @@ impl SinceStart {
     pub(crate) fn note(&self, key: &[u8]) {
         if let Some(mut counts) = self.counts.try_lock() {
             let hash = self.naming.hash(key);
-            counts.add(hash, || Known::of(key, hash, self.naming));
+            counts.add(hash, || Known::new(key, hash, self.naming));
         }
     }
 
@@ -222,7 +222,7 @@ impl SinceStart {
 }
 
 impl Known {
-    fn of(key: &[u8], hash: KeyHash, naming: KeyNaming) -> Self {
+    fn new(key: &[u8], hash: KeyHash, naming: KeyNaming) -> Self {
         let name = naming.name(key, hash);
         Self { name, last: None }
     }

@@ -161,7 +161,7 @@ impl Traces {
         };
         let is_slow = || took.is_some_and(|took| took >= self.slower_than);
         if is_noteworthy || is_slow() || (self.one_in > 0 && one_in(self.one_in)) {
-            self.queue_span(&Answer::of(event), took, clock);
+            self.queue_span(&Answer::new(event), took, clock);
         }
     }
 
@@ -287,7 +287,7 @@ impl Traces {
 }
 
 impl<'a> Answer<'a> {
-    fn of(event: &Event<'a>) -> Self {
+    fn new(event: &Event<'a>) -> Self {
         match *event {
             Event::Query {
                 now,

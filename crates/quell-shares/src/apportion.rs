@@ -137,7 +137,7 @@ impl Level {
 /// A level at which the sum over all members bends: a member rises above its floor, or has what it
 /// wants.
 #[derive(Clone, Copy, Debug)]
-struct Bend {
+struct Breakpoint {
     value: u64,
     weight: u32,
     leaves_floor: bool,
@@ -150,7 +150,7 @@ fn water_level(rate: u64, claims: &[Claim]) -> Level {
     for claim in claims {
         fixed += u128::from(claim.floor);
         for (value, leaves_floor) in [(claim.floor, true), (want(claim), false)] {
-            bends.push(Bend {
+            bends.push(Breakpoint {
                 value,
                 weight: weight(claim),
                 leaves_floor,

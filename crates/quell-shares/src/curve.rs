@@ -175,7 +175,7 @@ impl Holding {
         self.sent < self.target - self.target / 20
     }
 
-    pub(crate) fn of(limit: LimitId, version: Version) -> Self {
+    pub(crate) fn new(limit: LimitId, version: Version) -> Self {
         Self {
             limit,
             versions: vec![version],

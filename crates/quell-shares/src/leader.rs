@@ -11,7 +11,7 @@
 //! `elected + TTL*sigma` on its clock. What the new leader must know by then is in
 //! [`ledger`](crate::ledger).
 
-mod went_back;
+mod store_rollback;
 mod witnesses;
 
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ use crate::plan::{Drift, MemberId, Record};
 
 use self::witnesses::Witnesses;
 
-pub use self::went_back::{Number, WentBack};
+pub use self::store_rollback::{Number, StoreRollback};
 pub(crate) use self::witnesses::Claim;
 pub use self::witnesses::Unproven;
 
@@ -76,7 +76,7 @@ pub enum Effect {
     },
     /// The store was restored from a backup, and this leader grants less or nothing until an operator
     /// acts. It is said once in each epoch, and by one that does not lead as soon as it sees that itself.
-    WentBack(WentBack),
+    StoreRollback(StoreRollback),
 }
 
 /// Why a coordinator does not lead any more.
@@ -137,7 +137,7 @@ struct Leading {
     /// Members that name numbers which the store has not given.
     witnesses: Witnesses,
     /// That this coordinator itself has seen the store go back.
-    went_back: Option<WentBack>,
+    store_rollback: Option<StoreRollback>,
     /// Whether an operator was told.
     alarmed: bool,
     /// Whether nothing is decided any more: the store went back before this coordinator was elected, so
@@ -165,7 +165,7 @@ pub struct Coordinator {
     /// The coordinator that is said to have the key.
     elsewhere: Option<CoordinatorId>,
     /// That the store went back while this process ran, and nobody has raised the generation.
-    went_back: Option<WentBack>,
+    store_rollback: Option<StoreRollback>,
 }
 
 impl Coordinator {
@@ -178,7 +178,7 @@ impl Coordinator {
             leading: None,
             highest: None,
             elsewhere: None,
-            went_back: None,
+            store_rollback: None,
         }
     }
 
@@ -197,7 +197,7 @@ impl Coordinator {
             return;
         }
         self.note_generation(generation);
-        let again = again.map(|(seen, _)| WentBack {
+        let again = again.map(|(seen, _)| StoreRollback {
             member: None,
             others: 0,
             number: Number::Epoch,
@@ -209,7 +209,7 @@ impl Coordinator {
         if again.is_none() {
             self.highest = Some((epoch, now));
         }
-        let went_back = self.went_back.or(again);
+        let store_rollback = self.store_rollback.or(again);
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
         let quiet = self.drift.longest(lasts);
@@ -220,9 +220,9 @@ impl Coordinator {
             doubt: None,
             asked: None,
             witnesses: Witnesses::default(),
-            went_back,
+            store_rollback,
             alarmed: false,
-            stopped: went_back.is_some(),
+            stopped: store_rollback.is_some(),
         });
     }
 
@@ -244,7 +244,7 @@ impl Coordinator {
     }
 
     /// Stops leading: the key is lost, or the clock stood still (see
-    /// [`Still`](crate::still::Still)).
+    /// [`SuspendDetector`](crate::still::Still)).
     pub fn step_down(&mut self, why: Why, effects: &mut Vec<Effect>) {
         let Some(leading) = self.leading.take() else {
             return;
@@ -258,9 +258,9 @@ impl Coordinator {
 
     /// The proof that the store was restored from a backup, while nobody has raised the generation.
     #[must_use]
-    pub fn went_back(&self) -> Option<WentBack> {
+    pub fn store_rollback(&self) -> Option<StoreRollback> {
         let leading = self.leading.as_ref();
-        leading.map_or(self.went_back, Leading::proof)
+        leading.map_or(self.store_rollback, Leading::proof)
     }
 
     /// What members say to the same effect, and what proves nothing, while this coordinator leads.
@@ -286,7 +286,7 @@ impl Coordinator {
         (number, seen, stored): (Number, u64, u64),
         effects: &mut Vec<Effect>,
     ) {
-        let went_back = WentBack {
+        let store_rollback = StoreRollback {
             member: None,
             others: 0,
             number,
@@ -294,19 +294,19 @@ impl Coordinator {
             stored,
             leads_on: false,
         };
-        self.went_back = Some(went_back);
+        self.store_rollback = Some(store_rollback);
         match self.leading(now, effects) {
             Some(leading) => leading.doubt_store(now, effects),
-            None => effects.push(Effect::WentBack(went_back)),
+            None => effects.push(Effect::StoreRollback(store_rollback)),
         }
     }
 
     /// The record is of this generation: a store that went back before that was raised is of no concern
     /// any more.
     pub fn note_generation(&mut self, generation: u64) {
-        let is_raised = |proof: &WentBack| proof.least_generation() <= generation;
-        if self.went_back.as_ref().is_some_and(is_raised) {
-            self.went_back = None;
+        let is_raised = |proof: &StoreRollback| proof.least_generation() <= generation;
+        if self.store_rollback.as_ref().is_some_and(is_raised) {
+            self.store_rollback = None;
         }
     }
 
@@ -432,7 +432,7 @@ impl Coordinator {
         record: Record,
         effects: &mut Vec<Effect>,
     ) {
-        let went_back = self.went_back;
+        let store_rollback = self.store_rollback;
         let Some(leading) = self.leading(now, effects).filter(|l| !l.stopped) else {
             return;
         };
@@ -440,7 +440,7 @@ impl Coordinator {
         if !raised {
             leading.witnesses.check(asked, record.version);
             if let Some(doubt) = leading.doubt.take_if(|doubt| asked >= doubt.since) {
-                leading.settle(doubt, &record, went_back, effects);
+                leading.settle(doubt, &record, store_rollback, effects);
             }
             leading.alarm(effects);
         }
@@ -463,8 +463,8 @@ impl Coordinator {
 }
 
 impl Leading {
-    fn proof(&self) -> Option<WentBack> {
-        self.went_back.or_else(|| self.witnesses.proof())
+    fn proof(&self) -> Option<StoreRollback> {
+        self.store_rollback.or_else(|| self.witnesses.proof())
     }
 
     fn is_stopped(&self) -> bool {
@@ -508,12 +508,12 @@ impl Leading {
         &mut self,
         doubt: Doubt,
         record: &Record,
-        went_back: Option<WentBack>,
+        store_rollback: Option<StoreRollback>,
         effects: &mut Vec<Effect>,
     ) {
         let (seen, stored) = (doubt.ours, record.version);
         let is_older = stored < seen;
-        let older = is_older.then_some(WentBack {
+        let older = is_older.then_some(StoreRollback {
             member: None,
             others: 0,
             number: Number::Record,
@@ -521,11 +521,11 @@ impl Leading {
             stored,
             leads_on: true,
         });
-        let seen_before = went_back.map(|proof| WentBack {
+        let seen_before = store_rollback.map(|proof| StoreRollback {
             leads_on: true,
             ..proof
         });
-        self.went_back = self.went_back.or(older).or(seen_before);
+        self.store_rollback = self.store_rollback.or(older).or(seen_before);
         if is_older {
             self.ledger.write_again(effects);
         }
@@ -534,6 +534,6 @@ impl Leading {
     fn alarm(&mut self, effects: &mut Vec<Effect>) {
         let proof = self.proof().filter(|_| !self.alarmed);
         self.alarmed |= proof.is_some();
-        effects.extend(proof.map(Effect::WentBack));
+        effects.extend(proof.map(Effect::StoreRollback));
     }
 }

@@ -22,7 +22,7 @@ mod operate;
 mod seats;
 mod share;
 mod shortage;
-mod strangers;
+mod unheard_members;
 mod view;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -32,7 +32,7 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use self::learn::Phase;
 use self::seats::Pending;
-use self::strangers::Strangers;
+use self::unheard_members::UnheardMembers;
 use crate::curve::{Holding, Horizon, Slices};
 use crate::generation;
 use crate::leader::{Claim, Effect, Elected, Number};
@@ -78,7 +78,7 @@ struct Account {
 
 impl Account {
     /// A member about which nothing is known yet.
-    fn of(seat: Seat, now: u64) -> Self {
+    fn new(seat: Seat, now: u64) -> Self {
         Self {
             seat,
             seq: 0,
@@ -171,9 +171,9 @@ pub struct Ledger {
     /// The latest instant at which any lease ends.
     latest: u64,
     /// Members that wait for more and may receive a push.
-    hungry: VecDeque<MemberId>,
+    push_queue: VecDeque<MemberId>,
     pending: Pending,
-    strangers: Option<Strangers>,
+    unheard_members: Option<UnheardMembers>,
 }
 
 impl Ledger {
@@ -200,9 +200,9 @@ impl Ledger {
             shared: 0,
             rotation: 0,
             latest: 0,
-            hungry: VecDeque::new(),
+            push_queue: VecDeque::new(),
             pending: Pending::default(),
-            strangers: None,
+            unheard_members: None,
             record: elected.record,
         };
         ledger.begin(now, quiet, elected.snapshot);
@@ -321,7 +321,7 @@ impl Ledger {
             effects.push(Effect::answer(report.member, Response::Grant(grant)));
         }
         if self.is_short(report.member) {
-            Self::wants_push(&mut self.hungry, report.member);
+            Self::wants_push(&mut self.push_queue, report.member);
         }
         self.push_some(now, Some(report.member), effects);
     }
@@ -416,7 +416,7 @@ impl Ledger {
         let horizon = |limit| Horizon::new(self.slices, now, native(&self.record, limit));
         self.horizons = self.limits.iter().copied().map(horizon).collect();
         self.dirty = alloc::vec![true; self.limits.len()];
-        self.add_strangers();
+        self.add_unheard_members();
         for account in self.accounts.values_mut() {
             arrange(account, &self.record, &self.limits);
             for holding in &account.holdings {

@@ -52,7 +52,7 @@ pub mod message;
 pub mod plan;
 pub mod proof;
 pub mod schedule;
-pub mod still;
+pub mod suspend_detector;
 pub mod synced;
 
 /// The examples of the crate's page.

@@ -176,7 +176,7 @@ impl Member {
             .values()
             .map(|kept| LimitRights::floor(**kept))
             .collect();
-        let demands = floors.keys().map(|limit| Demand::of(*limit)).collect();
+        let demands = floors.keys().map(|limit| Demand::new(*limit)).collect();
         Self {
             start,
             replaces: snapshot.incarnation,
@@ -447,7 +447,8 @@ impl Member {
         for limit in limits {
             while before.next_if(|demand| demand.limit < limit).is_some() {}
             let same = before.next_if(|demand| demand.limit == limit);
-            self.demands.push(same.unwrap_or_else(|| Demand::of(limit)));
+            self.demands
+                .push(same.unwrap_or_else(|| Demand::new(limit)));
         }
     }
 
@@ -621,7 +622,7 @@ impl Member {
         true
     }
 
-    /// The clock stood still for `hidden` (see [`Still`](crate::still::Still)): leases have ended,
+    /// The clock stood still for `hidden` (see [`SuspendDetector`](crate::still::Still)): leases have ended,
     /// the base ends sooner by that much, and answers to reports sent before count from that much
     /// earlier. No thread may admit anything until the returned schedules are sealed.
     pub fn stood_still(&mut self, hidden: Duration) -> Adopt {

@@ -358,7 +358,7 @@ fn happen_above(world: &mut World, fault: Fault) {
             world.restore(bump);
         }
         Fault::Raise => raise(world),
-        Fault::NoStrangers => no_strangers(world),
+        Fault::NoStrangers => mark_all_heard(world),
         // The process runs already; all other faults concern nodes and callers.
         _ => {}
     }
@@ -379,7 +379,7 @@ fn raise(world: &mut World) {
     world.publish();
 }
 
-fn no_strangers(world: &mut World) {
+fn mark_all_heard(world: &mut World) {
     if world.quiet && world.store.record.rollout.is_some() {
         // It was on its way when all became quiet.
         world.store.edit(|record| {
@@ -419,7 +419,7 @@ fn no_strangers(world: &mut World) {
             world.start_node(node, true);
         }
     }
-    world.store.edit(Record::no_strangers);
+    world.store.edit(Record::mark_all_heard);
     world.publish();
 }
 

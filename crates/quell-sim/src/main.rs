@@ -8,7 +8,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Parser, Subcommand};
 use quell_sim::run::{Outcome, run};
 use quell_sim::schedules::{SCHEDULES, Schedule};
-use quell_sim::setup::{DRIFT, MOST_DRIFT, Wish};
+use quell_sim::setup::{DRIFT, MAX_DRIFT, Wish};
 use quell_sim::summary::Summary;
 use quell_sim::{figure, many, utilisation};
 
@@ -34,7 +34,7 @@ struct Arguments {
     #[arg(long, default_value_t = 500)]
     seconds: u64,
     /// Parts in a million by which clocks may drift, as the protocol is told.
-    #[arg(long, value_name = "PPM", default_value_t = DRIFT, value_parser = RangedU64ValueParser::<u64>::new().range(0..=MOST_DRIFT))]
+    #[arg(long, value_name = "PPM", default_value_t = DRIFT, value_parser = RangedU64ValueParser::<u64>::new().range(0..=MAX_DRIFT))]
     drift: u64,
     /// Play one hand-made schedule, or `none`, instead of all; see --list.
     #[arg(long, value_name = "NAME")]

@@ -16,7 +16,7 @@ pub const SECOND: u64 = 1_000_000_000;
 pub const DRIFT: u64 = 1_000;
 
 /// The most clock drift that a wish may name: a tenth.
-pub const MOST_DRIFT: u64 = 100_000;
+pub const MAX_DRIFT: u64 = 100_000;
 
 /// Nanoseconds in a millisecond.
 pub const MILLI: u64 = 1_000_000;

@@ -35,7 +35,7 @@ const LONGEST_PAUSE: u64 = 1_500 * MS;
 /// Of 100 calls, how many are paused between reading the clock and deciding, under faults.
 const LATE: u64 = 1;
 /// Callers of one node that wait at a time.
-const MOST_WAITING: usize = 20;
+const MAX_WAITING: usize = 20;
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -392,7 +392,7 @@ impl<P: Protocol> SharedKey<P> {
     /// A caller waits for the store, unless too many do.
     pub(crate) fn wait(&mut self, node: usize, cost: u64, waits: u8) {
         let waiting = &mut self.nodes[node].waiting;
-        if waiting.len() < MOST_WAITING {
+        if waiting.len() < MAX_WAITING {
             waiting.push_back((cost, waits.saturating_add(1)));
         }
     }

@@ -21,7 +21,7 @@ struct Block {
 }
 
 impl Block {
-    fn of(steps: Vec<(u64, i64)>) -> Self {
+    fn new(steps: Vec<(u64, i64)>) -> Self {
         Self {
             steps,
             ..Self::default()
@@ -94,7 +94,7 @@ impl Sum {
         let after = |block: &Block| block.steps.first().is_none_or(|(first, _)| *first <= at);
         let index = self.blocks.partition_point(after).saturating_sub(1);
         let Some(block) = self.blocks.get_mut(index) else {
-            self.blocks.push(Block::of(vec![(at, step)]));
+            self.blocks.push(Block::new(vec![(at, step)]));
             return;
         };
         block.known = false;
@@ -111,7 +111,7 @@ impl Sum {
             self.blocks.remove(index);
         } else if block.steps.len() > BLOCK {
             let rest = block.steps.split_off(BLOCK / 2);
-            self.blocks.insert(index + 1, Block::of(rest));
+            self.blocks.insert(index + 1, Block::new(rest));
         }
     }
 

@@ -31,7 +31,7 @@ use crate::shared_store::ClockStep;
 /// How often one caller asks.
 const MAX_WAITS: u8 = 3;
 /// Processes that die in a run, at most: each forgets what was not charged.
-const MOST_DEATHS: u64 = 3;
+const MAX_DEATHS: u64 = 3;
 
 /// Runs a setup to its end, or to the first violation. Nothing happens if the limit cannot be synced.
 #[must_use]
@@ -39,7 +39,7 @@ pub fn run(setup: Setup) -> Outcome {
     let Ok(terms) = setup.policy().synced_terms(&setup.limit, None) else {
         return Outcome::default();
     };
-    let deaths = if setup.faults { MOST_DEATHS } else { 0 };
+    let deaths = if setup.faults { MAX_DEATHS } else { 0 };
     let mut shared = SharedKey::new(Synced::default(), setup, terms, deaths);
     shared.run();
     shared.outcome
@@ -227,7 +227,7 @@ impl Protocol for Synced {
                     node.audit.change(&shared.setup.limit, &terms, clock);
                 }
             }
-            _ if shared.protocol.deaths < MOST_DEATHS => {
+            _ if shared.protocol.deaths < MAX_DEATHS => {
                 shared.protocol.deaths += 1;
                 shared.replace(node);
             }

@@ -633,7 +633,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
 }
 
 impl<S: RemoteStore> Store for FallbackStore<S> {
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+    fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         // Clones share the clock: once there are some, it stays.
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.clock = Arc::clone(clock);

@@ -53,11 +53,11 @@ mod machine;
 mod table;
 
 use joint::JointCalls;
-use machine::{Ask, Landed};
-use table::{Attempt, LeaseTable, NewFlight, Taken, UnitsBack, set_of};
+use machine::{Ask, StoreReply};
+use table::{Attempt, LeaseDecision, LeaseTable, NewFlight, UnitsBack, set_of};
 
 /// Returns that are under way at a time.
-const MOST_RETURNS: usize = 64;
+const MAX_RETURNS: usize = 64;
 
 /// How long a process that leaves waits before it tells the store again what is not charged.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -155,7 +155,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         let syncs = found.syncs.into_iter();
         let syncs = syncs.map(|(flight, set)| self.launch(*flight, set, now));
         let syncs = syncs.collect::<Vec<_>>();
-        for some in found.backs.chunks(MOST_RETURNS) {
+        for some in found.backs.chunks(MAX_RETURNS) {
             join_all(some.iter().map(|back| self.send_back(back, now))).await;
         }
         if all {
@@ -184,7 +184,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     }
 
     /// Starts the task that gives back what is not needed, unless it runs. It ends with the last lease.
-    fn tend(&self, runtime: &tokio::runtime::Handle) {
+    fn run_upkeep(&self, runtime: &tokio::runtime::Handle) {
         if self.leases.is_tended.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -239,12 +239,12 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             is_again,
         };
         match self.take_charge(self.leases.print(key), (key, charge), attempt) {
-            Taken::Decided(decision) => Some(Answer::from(Decisions::from([decision]))),
-            Taken::Wait(one) => {
+            LeaseDecision::Decided(decision) => Some(Answer::from(Decisions::from([decision]))),
+            LeaseDecision::Wait(one) => {
                 *landing = Some(one);
                 None
             }
-            Taken::Strict => None,
+            LeaseDecision::Strict => None,
         }
     }
 
@@ -270,7 +270,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             let key = set.key(charge);
             let print = self.leases.print(key);
             match self.take_charge(print, (key, charge), attempt) {
-                Taken::Decided(decision) => {
+                LeaseDecision::Decided(decision) => {
                     if decision.outcome.is_allow() {
                         charged.push((print, charge));
                     } else if !charge.shadow {
@@ -282,8 +282,8 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
                     }
                     decisions.push(decision);
                 }
-                Taken::Wait(one) => (*landing, stopped) = (Some(one), Some(None)),
-                Taken::Strict => stopped = Some(None),
+                LeaseDecision::Wait(one) => (*landing, stopped) = (Some(one), Some(None)),
+                LeaseDecision::Strict => stopped = Some(None),
             }
             if stopped.is_some() {
                 break;
@@ -309,23 +309,23 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
         attempt: Attempt<'_>,
-    ) -> Taken {
+    ) -> LeaseDecision {
         let (taken, flight) = self.leases.take(print, (key, charge), attempt);
         if let Some(flight) = flight {
-            self.set_off(*flight, (key, charge), attempt.now);
+            self.send_request(*flight, (key, charge), attempt.now);
         } else if matches!(charge.policy.rung, Rung::Synced(_))
             && !self.leases.is_tended.load(Ordering::Relaxed)
-            && matches!(taken, Taken::Decided(_))
+            && matches!(taken, LeaseDecision::Decided(_))
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             // What it admitted is charged, even if nobody asks again.
-            self.tend(&runtime);
+            self.run_upkeep(&runtime);
         }
         taken
     }
 
     #[cold]
-    fn set_off(&self, flight: NewFlight, (key, charge): (Key<'_>, &Charge<'_>), now: Now) {
+    fn send_request(&self, flight: NewFlight, (key, charge): (Key<'_>, &Charge<'_>), now: Now) {
         let cost = match flight.0.ask {
             Ask::Units(request) => Cost::new(request.units),
             Ask::Totals(_) => Some(Cost::ONE),
@@ -334,7 +334,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
             Some(cost) => drop(self.launch(flight, Arc::new(set_of(key, charge, cost)), now)),
             None => self
                 .leases
-                .land(&flight.0, now.monotonic, Landed::Lost, None),
+                .land(&flight.0, now.monotonic, StoreReply::Lost, None),
         }
     }
 
@@ -347,17 +347,17 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         now: Now,
     ) -> Option<tokio::task::JoinHandle<()>> {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            let lost = Landed::Lost;
+            let lost = StoreReply::Lost;
             self.leases.land(&flight, now.monotonic, lost, None);
             return None;
         };
-        self.tend(&runtime);
+        self.run_upkeep(&runtime);
         let this = self.clone();
         Some(runtime.spawn(async move {
             // If the runtime ends first, this counts as lost.
             let guard = scopeguard::guard((&this, &flight), |(this, flight)| {
                 let now = this.clock.monotonic();
-                this.leases.land(flight, now, Landed::Lost, None);
+                this.leases.land(flight, now, StoreReply::Lost, None);
             });
             let mut asked = set.as_set();
             asked.set_exists_until(0, flight.exists_until);
@@ -370,7 +370,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
                         base: request.base,
                     };
                     let paid = this.store.sync(&asked, &totals, now).await;
-                    paid.map_or(Landed::Lost, Landed::Totals)
+                    paid.map_or(StoreReply::Lost, StoreReply::Totals)
                 }
             };
             drop(asked);
@@ -382,14 +382,14 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
     }
 
     /// Charges units in advance.
-    async fn charge(&self, set: &LimitSet<'_>, now: Now) -> Landed {
+    async fn charge(&self, set: &LimitSet<'_>, now: Now) -> StoreReply {
         let answer = self.ask(set, now).await;
         let granted = answer.ok().filter(|answer| !answer.degraded);
         let decision = granted.and_then(|answer| {
             let first = answer.decisions.first()?;
-            Some(Landed::Units(*first, answer.store_time))
+            Some(StoreReply::Units(*first, answer.store_time))
         });
-        decision.unwrap_or(Landed::Lost)
+        decision.unwrap_or(StoreReply::Lost)
     }
 
     async fn ask(&self, set: &LimitSet<'_>, mut now: Now) -> StoreResult<Answer> {
@@ -408,9 +408,9 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         self.store.install(changes);
     }
 
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+    fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Arc::clone(clock);
-        self.store.keep_time(clock);
+        self.store.set_clock(clock);
     }
 
     fn has_leases(&self) -> bool {

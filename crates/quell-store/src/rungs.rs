@@ -104,7 +104,7 @@ struct Group<'r> {
 }
 
 impl<'r> Group<'r> {
-    fn of(set: &LimitSet<'r>, rung: Rung) -> Self {
+    fn new(set: &LimitSet<'r>, rung: Rung) -> Self {
         let charges = set.charges().iter().enumerate();
         let of_rung = charges.filter(|(_, charge)| place(charge.policy.rung) == rung);
         let places: Vec<_> = of_rung.map(|(place, _)| place).collect();
@@ -122,10 +122,10 @@ struct Parts<'r> {
 }
 
 impl<'r> Parts<'r> {
-    fn of(set: &LimitSet<'r>) -> Self {
+    fn new(set: &LimitSet<'r>) -> Self {
         Self {
-            strict: Group::of(set, Rung::Strict),
-            local: Group::of(set, Rung::Local),
+            strict: Group::new(set, Rung::Strict),
+            local: Group::new(set, Rung::Local),
         }
     }
 
@@ -239,7 +239,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         operation: Operation,
         now: Now,
     ) -> StoreResult<Answer> {
-        let parts = Parts::of(&charges.set());
+        let parts = Parts::new(&charges.set());
         if let (Charges::Permits(_, id), Operation::Acquire) = (charges, operation) {
             let placed = self.hold_parts(&parts, &Claim::plain(id), now).await?;
             return Ok(placed.into());
@@ -383,9 +383,9 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         self.strict.install(changes);
     }
 
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
-        self.local.keep_time(clock);
-        self.strict.keep_time(clock);
+    fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
+        self.local.set_clock(clock);
+        self.strict.set_clock(clock);
     }
 
     fn has_leases(&self) -> bool {
@@ -457,7 +457,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         }
         match rung {
             Some(_) => self.strict.hold(set, claim, now).await,
-            None => Box::pin(self.hold_parts(&Parts::of(set), claim, now)).await,
+            None => Box::pin(self.hold_parts(&Parts::new(set), claim, now)).await,
         }
     }
 
@@ -512,7 +512,7 @@ impl<S: HoldStore, L: LocalStore> HoldStore for RungStore<S, L> {
         if rung_of_set(set).is_some() {
             return self.strict.fall_back(set, claim, now, error);
         }
-        let parts = Parts::of(set);
+        let parts = Parts::new(set);
         let strict = self
             .strict
             .fall_back(&parts.strict.set, claim, now, error)?;
@@ -545,7 +545,7 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
         action: Action<'_>,
         now: Now,
     ) -> StoreResult<usize> {
-        let Parts { strict, local } = Parts::of(set);
+        let Parts { strict, local } = Parts::new(set);
         let mut changed = 0;
         if !strict.places.is_empty() {
             changed += self.strict.administer(&strict.set, action, now).await?;
@@ -557,7 +557,7 @@ impl<S: HoldStore + AdminStore, L: LocalStore + AdminStore> AdminStore for RungS
     }
 
     async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
-        let Parts { strict, local } = Parts::of(set);
+        let Parts { strict, local } = Parts::new(set);
         let mut all = vec![KeyView::default(); set.charges().len()];
         if !strict.places.is_empty() {
             let views = self.strict.view(&strict.set, now).await?;

@@ -114,7 +114,7 @@ impl<L: LocalStore> SharesStore<L> {
     /// Decides a set with several limits, all or nothing.
     #[cold]
     fn charge_parts(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, SharesTicket<L::Ticket>) {
-        let parts = Parted::of(set, &self.shares);
+        let parts = Parted::new(set, &self.shares);
         let nothing = SharesTicket {
             local: None,
             taken: Mutex::default(),
@@ -164,7 +164,7 @@ impl<L: LocalStore> SharesStore<L> {
         if claim.hold.is_some() {
             return Err(NO_RESERVATION);
         }
-        let parts = Parted::of(set, &self.shares);
+        let parts = Parted::new(set, &self.shares);
         let is_empty = parts.others.charges().is_empty();
         if claim.wait.is_some() && claim.pending.is_some() && !is_empty {
             // The part of the fleet could not be given back together with the others.
@@ -215,9 +215,9 @@ impl<L: LocalStore> Store for SharesStore<L> {
         self.local.install(changes);
     }
 
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+    fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Some(Arc::clone(clock));
-        self.local.keep_time(clock);
+        self.local.set_clock(clock);
     }
 
     fn most_holds(&self, rung: Rung) -> usize {
@@ -310,7 +310,7 @@ impl<L: LocalStore> LocalStore for SharesStore<L> {
             return self.local.decide_local(set, operation, now);
         }
         if operation == Operation::Peek {
-            let parts = Parted::of(set, &self.shares);
+            let parts = Parted::new(set, &self.shares);
             let others = self.local.decide_local(&parts.others, operation, now);
             return parts.merge(&parts.peek(now.monotonic), &others);
         }
@@ -386,12 +386,12 @@ impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
         if !set.charges().is_empty() && set.charges().iter().all(is_shared) {
             return Err(NO_ACTION);
         }
-        let others = Parted::of(set, &self.shares).others;
+        let others = Parted::new(set, &self.shares).others;
         self.local.administer(&others, action, now).await
     }
 
     async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
-        let Parted { others, places, .. } = Parted::of(set, &self.shares);
+        let Parted { others, places, .. } = Parted::new(set, &self.shares);
         let mut all = vec![KeyView::default(); set.charges().len()];
         put_views(&mut all, &places, self.local.view(&others, now).await?);
         Ok(all)

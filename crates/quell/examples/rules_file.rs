@@ -27,7 +27,7 @@ pub(crate) fn app(rules: &Path) -> Result<Router, Box<dyn Error>> {
     })?;
     limiter.set_rules(loaded.domains)?;
 
-    let address = RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
+    let address = RemoteAddress::new(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
     let entries = Entries::new()
         .method()
         .path()

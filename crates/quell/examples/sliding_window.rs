@@ -21,7 +21,7 @@ use quell::{Limit, LimitError};
 use tokio::net::TcpListener;
 
 pub(crate) fn app() -> Result<Router, LimitError> {
-    let address = RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
+    let address = RemoteAddress::new(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
     let entries = Entries::new().remote_address(address).path();
     let limit = Limit::sliding_window(5, Duration::from_secs(1)).segments(5);
     let layer = LimitLayer::each("five-in-any-second", limit, entries)?;

@@ -87,7 +87,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(bucket: &TokenBucket) -> Self {
+    fn new(bucket: &TokenBucket) -> Self {
         Self {
             count: bucket.count,
             period: bucket.period,
@@ -172,7 +172,7 @@ impl AdHocLimits {
         most: impl FnOnce() -> u64,
         adopt: impl Fn(&Changes),
     ) -> Result<&'m CachedLimit, LimitError> {
-        let numbers = Numbers::of(bucket);
+        let numbers = Numbers::new(bucket);
         // A limit that was rounded down has other numbers and is looked up again each time, because
         // there may be room for the exact limit now.
         let is_same =
@@ -196,7 +196,7 @@ impl AdHocLimits {
         most: impl FnOnce() -> u64,
         adopt: impl Fn(&Changes),
     ) -> Result<Arc<CachedLimit>, LimitError> {
-        let mut numbers = Numbers::of(bucket);
+        let mut numbers = Numbers::new(bucket);
         if let Some(known) = self.find(&numbers, now) {
             return Ok(known);
         }

@@ -173,7 +173,7 @@ impl<S: HoldStore> Limiter<S> {
     ) -> Result<Verdict, AskError> {
         let id = new_id(query.domain());
         let claim = Claim {
-            wait: Some(WaitLimits::of(most)),
+            wait: Some(WaitLimits::new(most)),
             ..Claim::plain(&id)
         };
         self.claim(query, &claim).await
@@ -213,7 +213,7 @@ impl<S: HoldStore> Limiter<S> {
         name: Option<&str>,
         most: Duration,
     ) -> Result<Verdict, AskError> {
-        self.reserve_within(query, hold, name, Some(WaitLimits::of(most)))
+        self.reserve_within(query, hold, name, Some(WaitLimits::new(most)))
             .await
     }
 
@@ -366,7 +366,7 @@ impl<S: HoldStore> Limiter<S> {
         let is_in = self.waiters.enter(claim.id, set.account());
         if !is_in {
             // Too many callers wait already: this one passes at once or is refused.
-            claim.wait = Some(WaitLimits::of(Duration::ZERO));
+            claim.wait = Some(WaitLimits::new(Duration::ZERO));
         }
         let mut guard = WaitGuard {
             limiter: self,
@@ -412,7 +412,7 @@ impl<S: HoldStore> Limiter<S> {
         let (_, delay) = summary(set, &placed);
         let wait = Wait {
             began: now.monotonic,
-            limits: claim.wait.unwrap_or(WaitLimits::of(Duration::MAX)),
+            limits: claim.wait.unwrap_or(WaitLimits::new(Duration::MAX)),
             end: now.monotonic.saturating_add(delay),
             after: delay.saturating_sub(placed.wait.unwrap_or_default()),
         };

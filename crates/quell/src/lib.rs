@@ -152,7 +152,7 @@
 //! # use axum::{Router, extract::ConnectInfo, routing::get};
 //! # use quell::Limit;
 //! # use quell::tower::{Entries, LimitLayer, RemoteAddress};
-//! let address = RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
+//! let address = RemoteAddress::new(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
 //! let entries = Entries::new().remote_address(address);
 //! let limits = LimitLayer::each("per-address", Limit::per_second(10).burst(20), entries)?;
 //! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limits);

@@ -86,7 +86,7 @@ impl<S: Store> LimiterBuilder<S> {
     /// Builds the limiter, which has no rules yet.
     #[must_use]
     pub fn build(mut self) -> Limiter<S> {
-        self.store.keep_time(&self.clock);
+        self.store.set_clock(&self.clock);
         Limiter {
             store: self.store,
             rules: ArcSwap::default(),
@@ -226,7 +226,7 @@ impl<S: Store> Limiter<S> {
         rules.resolve_into(query, now, &self.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         let id = permit_id(operation, query, &set);
-        let charges = Charges::of(&set, id.as_ref());
+        let charges = Charges::new(&set, id.as_ref());
         let mut read = now;
         {
             // Looked at where it is, and gone before the wait: else it would be moved into the future.
@@ -282,7 +282,7 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<(Verdict, Answer), AskError> {
         let id = permit_id(operation, query, set);
-        let charges = Charges::of(set, id.as_ref());
+        let charges = Charges::new(set, id.as_ref());
         let answer = self.decide(charges, operation, now).await?;
         let verdict = self.conclude(operation, query, set, &answer, id.as_ref(), now);
         Ok((verdict, answer))
@@ -413,7 +413,7 @@ impl<S: Store> Limiter<S> {
         rules.resolve_into(query, now, &self.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         let id = permit_id(operation, query, &set);
-        let charges = Charges::of(&set, id.as_ref());
+        let charges = Charges::new(&set, id.as_ref());
         let answer = self.store.decide_now(charges, operation, &mut now);
         let conclude = |answer| self.conclude(operation, query, &set, &answer, id.as_ref(), now);
         Ok(answer.map(conclude))

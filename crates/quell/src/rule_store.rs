@@ -243,7 +243,7 @@ impl Head {
 
     /// The head that `text` is under `number`.
     #[must_use]
-    pub fn of(number: u64, text: &str) -> Self {
+    pub fn new(number: u64, text: &str) -> Self {
         let mut digest = text_digest(text);
         digest.truncate(12);
         Self { number, digest }
@@ -252,7 +252,7 @@ impl Head {
     /// The head that the push of `text` makes, in place of `from`.
     #[must_use]
     pub fn after(from: Option<&Self>, text: &str) -> Self {
-        Self::of(from.map_or(0, Self::number).saturating_add(1), text)
+        Self::new(from.map_or(0, Self::number).saturating_add(1), text)
     }
 
     /// Reads what `Display` writes.
@@ -295,7 +295,7 @@ impl Version {
     /// # Errors
     /// [`RuleStoreError::Damaged`].
     pub fn new(entry: Entry, text: String, what: &str) -> Result<Self, RuleStoreError> {
-        if Head::of(entry.head.number, &text) != entry.head {
+        if Head::new(entry.head.number, &text) != entry.head {
             return Err(RuleStoreError::damaged(what, OTHER_TEXT));
         }
         Ok(Self { entry, text })
@@ -303,9 +303,9 @@ impl Version {
 
     /// What `draft` is as the version `number`.
     #[must_use]
-    pub fn of(number: u64, at_ms: u64, draft: &Draft<'_>) -> Self {
+    pub fn from_draft(number: u64, at_ms: u64, draft: &Draft<'_>) -> Self {
         Self {
-            entry: Entry::new(Head::of(number, draft.text), at_ms, draft),
+            entry: Entry::new(Head::new(number, draft.text), at_ms, draft),
             text: draft.text.to_owned(),
         }
     }
@@ -336,10 +336,10 @@ mod tests {
 
     #[test]
     fn a_head_is_a_number_and_a_digest() {
-        let head = Head::of(7, "domain: shop\n");
+        let head = Head::new(7, "domain: shop\n");
         assert_eq!(Head::parse(&head.to_string()), Some(head.clone()));
         assert_eq!(head.digest().len(), 12);
-        assert_ne!(head.digest(), Head::of(7, "domain: shop").digest());
+        assert_ne!(head.digest(), Head::new(7, "domain: shop").digest());
         for text in [
             "",
             "7",

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::charge::Operation;
-pub use quell_core::charge::{Action, Charge, Charges, LimitSet, MOST_REASON};
+pub use quell_core::charge::{Action, Charge, Charges, LimitSet, MAX_REASON};
 pub use quell_core::claim::{Claim, WaitLimits};
 pub use quell_core::decision::{Decision, Decisions};
 use quell_core::end_hold::Ending;
@@ -48,7 +48,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Gives the store the clock from which the instants of calls are read. A store that decides by these instants
     /// reads the clock again under the locks of the keys, because a thread may be paused between reading and
     /// deciding.
-    fn keep_time(&mut self, _clock: &Arc<dyn Clock>) {}
+    fn set_clock(&mut self, _clock: &Arc<dyn Clock>) {}
 
     /// How many holds a key may have on a rung here; rules with more permits are refused. 0 if there are no holds.
     fn most_holds(&self, _rung: Rung) -> usize {

@@ -8,7 +8,7 @@
 //! use quell::Limit;
 //! use quell::tower::{Entries, LimitLayer, RemoteAddress};
 //!
-//! let address = RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
+//! let address = RemoteAddress::new(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
 //! let entries = Entries::new().remote_address(address);
 //! let limits = LimitLayer::each("per-address", Limit::per_second(10).burst(20), entries)?;
 //! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limits);
@@ -66,6 +66,6 @@ pub use body::LimitBody;
 pub use call::{AsEstimated, CallError, CallLayer, CallOutcome, CallService, CostAfter};
 pub use entries::Entries;
 pub use gate::Failure;
-pub use layer::{LimitFuture, LimitLayer, LimitService, Tell};
+pub use layer::{LimitFuture, LimitLayer, LimitService, SendFields};
 pub use path_pattern::PathPatternError;
 pub use quell_core::path::{PathError, PathReading};

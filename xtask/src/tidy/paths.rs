@@ -115,7 +115,7 @@ fn missing(page: &TextFile, sources: &[TextFile], findings: &mut Vec<Finding>) {
     for source in sources.iter().filter(is_of_users) {
         for (index, line) in source.text.lines().enumerate() {
             let bound = line.trim_start().strip_prefix("pub const ");
-            let bound = bound.filter(|name| name.starts_with("MAX_") || name.starts_with("MOST_"));
+            let bound = bound.filter(|name| name.starts_with("MAX_"));
             let name = bound.and_then(|bound| bound.split(':').next());
             let path = format!("`{}`", source.path);
             let is_named = |name: &str| {
@@ -364,7 +364,7 @@ mod tests {
         ));
         let expected = "crates/a/src/b.rs:1: docs/limits.md does not have this bound";
         assert_one(
-            &missing("crates/a/src/b.rs", "    pub const MOST_B: u32 = 9;\n"),
+            &missing("crates/a/src/b.rs", "    pub const MAX_B: u32 = 9;\n"),
             expected,
         );
         assert_one(&missing("crates/a/src/c.rs", there), "crates/a/src/c.rs:1");

@@ -459,7 +459,7 @@ async fn pause(ms: u64) {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let cell = Cell::of(rng, &ON_REDIS);
+    let cell = Cell::new(rng, &ON_REDIS);
     let mut store = Store::start(cell.store, cell.extras(), rng).await?;
     let mut bounded = Bounded::start(&store.url, cell).await?;
     bounded.is_kept(&mut store.servers[0], rng).await

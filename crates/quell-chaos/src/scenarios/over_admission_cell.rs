@@ -176,7 +176,7 @@ pub(super) struct Cell {
 
 impl Cell {
     /// The cell of a seed. Faults change fastest.
-    pub(super) fn of(rng: &Rng, matrix: &Matrix) -> Self {
+    pub(super) fn new(rng: &Rng, matrix: &Matrix) -> Self {
         let of = matrix.cells();
         let number = rng.seed() % of;
         let mut rest = usize::try_from(number).unwrap_or(0);
@@ -252,7 +252,7 @@ mod tests {
         for (matrix, all) in [(ON_REDIS, 9 * 12), (WITH_REPLICAS, 12 * 2 * 12)] {
             assert_eq!(matrix.cells(), all);
             let cell = |seed| {
-                let cell = Cell::of(&Rng::new(seed), &matrix);
+                let cell = Cell::new(&Rng::new(seed), &matrix);
                 let Offer { times, .. } = cell.offer;
                 format!(
                     "{:?}",

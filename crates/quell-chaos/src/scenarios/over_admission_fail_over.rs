@@ -19,7 +19,7 @@ const OTHERS: u32 = 40;
 const REPLICATED: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let cell = Cell::of(rng, &WITH_REPLICAS);
+    let cell = Cell::new(rng, &WITH_REPLICAS);
     let Store { url, mut servers } = Store::start(cell.store, cell.extras(), rng).await?;
     let mut bounded = Bounded::start(&url, cell).await?;
     let other = owner_first(&mut servers, &bounded, rng).await?;

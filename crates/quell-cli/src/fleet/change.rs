@@ -3,9 +3,9 @@
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
 use quell_coordinator::admin::{
-    DeregisterBody, DrainBody, FenceBody, GenerationBody, RolloutBody, StrangersBody, WeightBody,
+    DeregisterBody, DrainBody, FenceBody, GenerationBody, RestoredBody, RolloutBody, WeightBody,
 };
-use quell_coordinator::status::Numbered;
+use quell_coordinator::status::GenerationNumber;
 use quell_coordinator::text_values::{percent, seconds};
 
 use super::admin::{How, node};
@@ -90,7 +90,7 @@ pub(super) struct Fence {
 
     /// The number of the start that is dead
     #[arg(long, value_name = "START")]
-    incarnation: Numbered,
+    incarnation: GenerationNumber,
 
     #[command(flatten)]
     how: How,
@@ -235,31 +235,31 @@ impl Generation {
     }
 }
 
-/// Say that there are no strangers: nodes that joined after the backup that etcd was restored from
+/// Release the quota that is reserved after etcd was restored from a backup
 ///
-/// Say it when every process of the time before the restore reports, or is dead and its file deleted.
+/// Run it when every process of the time before the restore has reported, or is dead and its file deleted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  quell fleet strangers --none")]
-pub(super) struct Strangers {
-    /// There are none
+  quell fleet restored --all-heard")]
+pub(super) struct Restored {
+    /// No node that joined after the backup is missing
     #[arg(long)]
-    none: bool,
+    all_heard: bool,
 
     #[command(flatten)]
     how: How,
 }
 
-impl Strangers {
+impl Restored {
     pub(super) fn run(&self) -> Result<Exit> {
-        if !self.none {
+        if !self.all_heard {
             bail!(Usage(
-                "if there are no strangers, write --none; as long as there may be, nothing is to be said"
+                "if no node joined after the backup, pass --all-heard; if one may have, do not run this command"
                     .to_owned()
             ));
         }
-        let body = StrangersBody { none: true };
-        let done = "nothing is set aside for strangers any more";
-        self.how.change("strangers", &body, done)
+        let body = RestoredBody { all_heard: true };
+        let done = "reserved quota is released";
+        self.how.change("restored", &body, done)
     }
 }

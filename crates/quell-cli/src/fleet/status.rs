@@ -271,10 +271,10 @@ mod tests {
         let text = format!(
             r#"{{"leads": true, "leader": {{"url": "http://a:7600", "admin": null}}, "store_trouble": null,
             "refused": null, "restored": null, "epoch": "261124-7", "grants": true, "revision": "2",
-            "strangers": false, "answered_window_s": 30, "turned_away": [],
+            "awaits_nodes": false, "answered_window_s": 30, "rejected_joins": [],
             "waits": false, "rollout": null, "applied": 2, "nodes": [{one}, {two}],
             "limits": [{{"name": "api", "group": null, "rate_per_s": 1000, "may_use_per_s": 1000,
-            "held_by_silent_per_s": 0, "most_per_s": 0, "aside_per_s": 0, "shortage": null,
+            "held_by_silent_per_s": 0, "most_per_s": 0, "reserved_per_s": 0, "shortage": null,
             "asked_total": 0, "refused_total": 0, "degraded_total": 0}}]}}"#
         );
         serde_json::from_str(&text).unwrap()
@@ -330,12 +330,12 @@ mod tests {
         );
         assert!(shown.concat().contains("beyond 10^15"), "{shown:?}");
         (status.refused, status.limits[0].rate_per_s) = (None, 1_000.0);
-        (status.strangers, status.limits[0].aside_per_s) = (true, 250.5);
+        (status.awaits_nodes, status.limits[0].reserved_per_s) = (true, 250.5);
         let told = notes(&status, 0);
-        let ends = "until `quell fleet strangers --none`: say that when";
+        let ends = "run `quell fleet restored --all-heard` to";
         assert!(
             matches!(&told[..], [(Kind::Trouble, why), (Kind::Note, much)]
-                if why.contains(ends) && much == "api: 250.5 of 1000/s are set aside"),
+                if why.contains(ends) && much == "api: 250.5 of 1000/s are reserved"),
             "{told:?}"
         );
     }
@@ -355,10 +355,10 @@ mod tests {
             let text = format!(
                 r#"{{"leads": true, "leader": {{"url": "http://a:7600", "admin": null}}, "store_trouble": null,
                 "refused": null, "restored": null, "epoch": "7", "grants": true, "revision": "3",
-                "strangers": false, "answered_window_s": 30, "turned_away": [],
+                "awaits_nodes": false, "answered_window_s": 30, "rejected_joins": [],
             "waits": false, "rollout": null, "applied": {applied}, "nodes": [{}],
                 "limits": [{{"name": "api", "group": null, "rate_per_s": 200, "may_use_per_s": 200,
-                "held_by_silent_per_s": {idle}, "most_per_s": 0, "aside_per_s": 0, "shortage": null,
+                "held_by_silent_per_s": {idle}, "most_per_s": 0, "reserved_per_s": 0, "shortage": null,
             "asked_total": 0, "refused_total": 0, "degraded_total": 0}}]}}"#,
                 nodes.join(", ")
             );

@@ -45,7 +45,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn of(entry: &'a Entry) -> Self {
+    pub(super) fn new(entry: &'a Entry) -> Self {
         Self {
             version: entry.head.number(),
             digest: entry.head.digest(),
@@ -65,7 +65,7 @@ impl History {
     pub(super) fn run(&self) -> Result<Exit> {
         let store = self.store.open()?;
         let entries = store.history(self.most)?;
-        let versions: Vec<Row<'_>> = entries.iter().map(Row::of).collect();
+        let versions: Vec<Row<'_>> = entries.iter().map(Row::new).collect();
         if self.json {
             output::json(&json!({ "versions": versions }))?;
         } else if versions.is_empty() && self.most > 0 {

@@ -161,7 +161,7 @@ impl Change<'_> {
         self.args.finish(Outcome {
             reason: Some(reason.into()),
             dry_run: self.args.dry_run,
-            ..Outcome::of(&self.newest)
+            ..Outcome::new(&self.newest)
         })
     }
 
@@ -191,7 +191,7 @@ impl Change<'_> {
             changes: changes.unwrap_or_default(),
             // Sound for some servers, and refused by those that share their states.
             warnings: [loaded.warnings, loaded.undeclared].concat(),
-            ..Outcome::of(newest)
+            ..Outcome::new(newest)
         };
         let is_same = |version: &&Version| version.text == text;
         if let Some(version) = newest.version.as_ref().filter(is_same) {
@@ -239,7 +239,7 @@ impl Change<'_> {
 }
 
 impl Outcome {
-    fn of(newest: &Newest) -> Self {
+    fn new(newest: &Newest) -> Self {
         let number = newest.head.as_ref().map(Head::number);
         Self {
             version: number,

@@ -56,7 +56,7 @@ impl Pull {
         let entry = &version.entry;
         if self.json {
             output::json(&Pulled {
-                row: Row::of(entry),
+                row: Row::new(entry),
                 text: &version.text,
             })?;
             return Ok(Exit::Fine);

@@ -178,7 +178,7 @@ fn servers_first(block: &str) -> String {
 }
 
 /// Bounds a page that hangs, and measures nothing.
-const MOST_SECONDS: &str = "120";
+const MAX_SECONDS: &str = "120";
 
 /// Durations of a fleet that fit into a test.
 const SHORT: [(&str, &str); 3] = [
@@ -277,7 +277,7 @@ impl Place {
         // `timeout` ends all that the page started, not the shell alone.
         let mut shell = Command::new("timeout");
         shell
-            .args(["--kill-after=2", MOST_SECONDS, "bash", &script])
+            .args(["--kill-after=2", MAX_SECONDS, "bash", &script])
             .current_dir(self.folder.path(""))
             .env("PATH", format!("{}:{path}:/usr/sbin", binary.display()))
             .env("no_proxy", "*")

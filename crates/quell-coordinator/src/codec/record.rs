@@ -204,7 +204,7 @@ fn name(text: String) -> Result<Name, CodecError> {
 }
 
 impl RecordMessage {
-    pub(super) fn of(record: &Record) -> Self {
+    pub(super) fn new(record: &Record) -> Self {
         let stage = record.rollout.as_ref().map(|rollout| rollout.stage);
         let band = record.rollout.as_ref().and_then(|rollout| rollout.band);
         Self {
@@ -212,8 +212,8 @@ impl RecordMessage {
             incarnations: record.incarnations,
             revisions: record.revisions,
             limit_ids: record.limit_ids,
-            plan: Some(PlanMessage::of(&record.plan)),
-            rollout: record.rollout.as_ref().map(|r| PlanMessage::of(&r.plan)),
+            plan: Some(PlanMessage::new(&record.plan)),
+            rollout: record.rollout.as_ref().map(|r| PlanMessage::new(&r.plan)),
             stage_member: match stage {
                 Some(Stage::Member(member)) => Some(member.0),
                 _ => None,
@@ -222,9 +222,9 @@ impl RecordMessage {
                 Some(Stage::Percent(percent)) => Some(u32::from(percent)),
                 _ => None,
             },
-            older: record.older.iter().map(PlanMessage::of).collect(),
-            merged: record.merged.as_deref().map(EnvelopeMessage::of),
-            seats: record.seats.iter().map(SeatMessage::of).collect(),
+            older: record.older.iter().map(PlanMessage::new).collect(),
+            merged: record.merged.as_deref().map(EnvelopeMessage::new),
+            seats: record.seats.iter().map(SeatMessage::new).collect(),
             restored: record.restored.map(|restored| RestoredMessage {
                 lease: saturating_nanos(restored.lease),
             }),
@@ -313,7 +313,7 @@ fn stage(member: Option<u32>, percent: Option<u32>) -> Result<Stage, CodecError>
 }
 
 impl PlanMessage {
-    fn of(plan: &Plan) -> Self {
+    fn new(plan: &Plan) -> Self {
         let Timing {
             report,
             lease,
@@ -322,9 +322,9 @@ impl PlanMessage {
         } = plan.timing;
         Self {
             revision: plan.revision,
-            limits: plan.limits.iter().map(LimitMessage::of).collect(),
-            size: Some(SizeMessage::of(&plan.size)),
-            groups: plan.groups.iter().map(GroupMessage::of).collect(),
+            limits: plan.limits.iter().map(LimitMessage::new).collect(),
+            size: Some(SizeMessage::new(&plan.size)),
+            groups: plan.groups.iter().map(GroupMessage::new).collect(),
             report: saturating_nanos(report),
             lease: saturating_nanos(lease),
             promise: saturating_nanos(promise),
@@ -364,7 +364,7 @@ impl PlanMessage {
 }
 
 impl LimitMessage {
-    fn of(limit: &Limit) -> Self {
+    fn new(limit: &Limit) -> Self {
         let fallback = match limit.quota.fallback {
             Fallback::Share => FallbackMessage::Share,
             Fallback::Floor => FallbackMessage::Floor,
@@ -403,7 +403,7 @@ impl LimitMessage {
 }
 
 impl SizeMessage {
-    fn of(size: &Size) -> Self {
+    fn new(size: &Size) -> Self {
         Self {
             total_weight: size.total_weight,
             seats: size.seats,
@@ -425,10 +425,10 @@ impl SizeMessage {
 }
 
 impl GroupMessage {
-    fn of(group: &Group) -> Self {
+    fn new(group: &Group) -> Self {
         Self {
             name: group.name.to_string(),
-            size: Some(SizeMessage::of(&group.size)),
+            size: Some(SizeMessage::new(&group.size)),
         }
     }
 
@@ -441,9 +441,9 @@ impl GroupMessage {
 }
 
 impl EnvelopeMessage {
-    fn of(envelope: &Envelope) -> Self {
+    fn new(envelope: &Envelope) -> Self {
         Self {
-            most: Some(PlanMessage::of(&envelope.most)),
+            most: Some(PlanMessage::new(&envelope.most)),
             least_bursts: envelope.least_bursts.clone(),
             seats: envelope.seats,
             group_seats: envelope.group_seats.clone(),
@@ -473,7 +473,7 @@ impl EnvelopeMessage {
 }
 
 impl SeatMessage {
-    fn of(seat: &Seat) -> Self {
+    fn new(seat: &Seat) -> Self {
         let membership = |one: &Membership| MembershipMessage {
             group: one.group.to_string(),
             based: one.based,

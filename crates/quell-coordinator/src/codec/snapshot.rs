@@ -94,7 +94,7 @@ pub fn encode_snapshot(snapshot: &Snapshot) -> Option<Vec<Vec<u8>>> {
     let mut groups: Vec<Vec<AccountMessage>> = vec![Vec::new()];
     let mut bytes = 0;
     for account in &snapshot.accounts {
-        let account = AccountMessage::of(account);
+        let account = AccountMessage::new(account);
         // With its tag and length.
         let size = account.encoded_len() + 8;
         if size > PART || groups.len() > MAX_PARTS {
@@ -149,11 +149,11 @@ pub fn decode_snapshot<'a>(
 }
 
 impl AccountMessage {
-    fn of(account: &SnapshotAccount) -> Self {
+    fn new(account: &SnapshotAccount) -> Self {
         Self {
             member: account.member.0,
             incarnation: account.incarnation,
-            limits: account.limits.iter().map(LeftMessage::of).collect(),
+            limits: account.limits.iter().map(LeftMessage::new).collect(),
         }
     }
 
@@ -168,7 +168,7 @@ impl AccountMessage {
 }
 
 impl LeftMessage {
-    fn of(left: &Left) -> Self {
+    fn new(left: &Left) -> Self {
         let held = &left.held;
         let lease = |(right, left): &(Right, Duration)| LeaseMessage {
             rate: right.rate,
@@ -178,13 +178,13 @@ impl LeftMessage {
         Self {
             limit: held.limit.0,
             leases: held.leases.iter().map(lease).collect(),
-            gap: RightMessage::of(held.gap),
+            gap: RightMessage::new(held.gap),
             base_in: saturating_nanos(held.base_in),
-            base: RightMessage::of(held.base),
+            base: RightMessage::new(held.base),
             base_for: saturating_nanos(held.base_for),
-            floor: RightMessage::of(held.floor),
+            floor: RightMessage::new(held.floor),
             floor_for: held.floor_for.map(saturating_nanos),
-            whole: RightMessage::of(held.whole),
+            whole: RightMessage::new(held.whole),
             sure: left.sure,
             revision: left.revision,
         }
@@ -223,7 +223,7 @@ impl LeftMessage {
 }
 
 impl RightMessage {
-    fn of(right: Right) -> Option<Self> {
+    fn new(right: Right) -> Option<Self> {
         let Right { rate, burst } = right;
         (right != Right::NONE).then_some(Self { rate, burst })
     }

@@ -12,7 +12,7 @@ use crate::history::{Counts, History, Share, per_s};
 use crate::report::rate;
 
 /// Nodes that a chart shows one by one.
-const MOST_NODES: usize = 8;
+const MAX_NODES: usize = 8;
 
 /// What is to be seen over time.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl Chart {
         let last = series.last().map(|last| &last.counts.shares);
         let mut largest: Vec<&Share> = last.into_iter().flatten().collect();
         largest.sort_by(|one, other| other.may_use.total_cmp(&one.may_use));
-        let largest = largest.iter().take(MOST_NODES).map(|share| share.node);
+        let largest = largest.iter().take(MAX_NODES).map(|share| share.node);
         let shown: BTreeSet<u32> = match view.node {
             Some(node) => BTreeSet::from([node]),
             None => largest.collect(),

@@ -23,7 +23,7 @@ use crate::report::{
 use quell_host::wait;
 
 /// Nodes on a page.
-const MOST_NODES: usize = 100;
+const MAX_NODES: usize = 100;
 
 /// What a person wants to see.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +109,7 @@ pub(super) fn some_percent(part: Option<f64>) -> String {
 }
 
 impl Wish {
-    pub(super) fn of(asked: &Fields) -> Self {
+    pub(super) fn new(asked: &Fields) -> Self {
         Self {
             limit: asked.get("limit").to_owned(),
             find: asked.get("find").to_owned(),
@@ -174,7 +174,7 @@ impl<'a> Now<'a> {
         let found = status.nodes.iter().filter(|node| wish.is_of(node));
         let found: Vec<_> = found.collect();
         let from = wish.from.min(found.len().saturating_sub(1));
-        let shown = found.iter().skip(from).take(MOST_NODES);
+        let shown = found.iter().skip(from).take(MAX_NODES);
         let nodes = shown.map(|node| {
             let share = node.limits.iter().find(|share| share.name == limit);
             (*node, share)
@@ -193,7 +193,7 @@ impl<'a> Now<'a> {
             found: found.len(),
             first: from + 1,
             last,
-            before: page(from.saturating_sub(MOST_NODES)).filter(|_| from > 0),
+            before: page(from.saturating_sub(MAX_NODES)).filter(|_| from > 0),
             after: page(last).filter(|_| last < found.len()),
             limit: limit.to_owned(),
             nodes,
@@ -268,9 +268,9 @@ pub(super) fn query(limit: &str) -> String {
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = &console.shell.reader(&request)?;
-    let asked = Fields::of(&request);
-    let wish = Wish::of(&asked);
-    let status = FleetStatus::of(&console.admin.service).await;
+    let asked = Fields::new(&request);
+    let wish = Wish::new(&asked);
+    let status = FleetStatus::from_service(&console.admin.service).await;
     let now = Now::new(viewer, &status, &wish);
     let of_all = View {
         node: None,
@@ -302,7 +302,7 @@ pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) 
     let viewer = console.shell.reader(&request)?;
     let live = Live {
         watcher: Watcher::new(&console.shell, viewer, &request)?,
-        wish: Wish::of(&Fields::of(&request)),
+        wish: Wish::new(&Fields::new(&request)),
         now: console.now.subscribe(),
         drawn: Drawn::default(),
         console,
@@ -348,10 +348,10 @@ mod tests {
         let text = format!(
             r#"{{"leads": {leads}, "leader": {{"url": "https://a:7600", "admin": "https://a:7601"}},
             "store_trouble": null, "refused": "the rates are <too> small", "restored": null, "epoch": "1",
-            "grants": true, "revision": "2", "strangers": false, "answered_window_s": 30, "turned_away": [],
+            "grants": true, "revision": "2", "awaits_nodes": false, "answered_window_s": 30, "rejected_joins": [],
             "waits": true, "rollout": null, "applied": 0, "nodes": [],
             "limits": [{{"name": "a&b", "group": null, "rate_per_s": 10, "may_use_per_s": 11,
-            "held_by_silent_per_s": 0, "most_per_s": 0, "aside_per_s": 0, "shortage": null,
+            "held_by_silent_per_s": 0, "most_per_s": 0, "reserved_per_s": 0, "shortage": null,
             "asked_total": 0, "refused_total": 0, "degraded_total": 0}}]}}"#
         );
         serde_json::from_str(&text).unwrap()

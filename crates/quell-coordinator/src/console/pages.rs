@@ -15,7 +15,7 @@ use super::{Console, change, chart};
 use crate::report::{rate, state};
 
 /// Shares of a preview that are shown, those that change most first.
-const MOST_SHARES: usize = 1_000;
+const MAX_SHARES: usize = 1_000;
 
 #[derive(Template)]
 #[template(path = "fleet/node.html")]
@@ -76,7 +76,7 @@ pub(super) async fn node(
 ) -> PageResult {
     let member = member_of(&member)?;
     let viewer = console.shell.reader(&request)?;
-    let asked = Fields::of(&request);
+    let asked = Fields::new(&request);
     shown(&console, &viewer, (member, &asked), Ok(None), "").await
 }
 
@@ -103,9 +103,9 @@ async fn shown(
     done: Done,
     reason: &str,
 ) -> PageResult {
-    let status = FleetStatus::of(&console.admin.service).await;
+    let status = FleetStatus::from_service(&console.admin.service).await;
     let now = NodeNow::new(&status, member, asked.get("limit"));
-    let mut wish = Wish::of(asked);
+    let mut wish = Wish::new(asked);
     wish.node = Some(member);
     let page = NodePage {
         viewer,
@@ -130,14 +130,14 @@ struct PreviewPage<'a> {
     /// The limit of the form.
     limit: &'a str,
     /// With the shares that change most, and how many there are; `None`: it cannot be.
-    supposed: Option<(Supposed, (Vec<SharePreview>, usize))>,
+    what_if: Option<(WhatIf, (Vec<SharePreview>, usize))>,
     /// The store of the rules, its newest version, which the numbers are set in, and where they then wait for a
     /// rollout, if they do; `None`: the rules are in files.
     store: Option<(String, String, Option<&'static str>)>,
 }
 
 /// What would change.
-struct Supposed {
+struct WhatIf {
     what: String,
     command: String,
     /// The node and its weight, if that is what would change.
@@ -146,10 +146,10 @@ struct Supposed {
     set: Option<(String, String)>,
 }
 
-impl Supposed {
+impl WhatIf {
     /// What the parameters say, and the body of the request.
-    fn of(asked: &Fields) -> Result<(Self, PreviewBody), String> {
-        let mut supposed = Self {
+    fn new(asked: &Fields) -> Result<(Self, PreviewBody), String> {
+        let mut what_if = Self {
             what: "The limits of the rules".to_owned(),
             command: "quell fleet preview".to_owned(),
             weight: None,
@@ -160,17 +160,17 @@ impl Supposed {
         if !node.is_empty() {
             let member = read_number(node)?;
             let weight = change::weight(asked.get("weight"))?;
-            supposed.what = format!("Weight {weight} for node {member}");
-            supposed.command += &format!(" --node {member} --weight {weight}");
-            supposed.weight = Some((member, weight));
+            what_if.what = format!("Weight {weight} for node {member}");
+            what_if.command += &format!(" --node {member} --weight {weight}");
+            what_if.weight = Some((member, weight));
             body.weight = Some(WeightBody { member, weight });
         } else if !limit.is_empty() {
             let (per_s, burst) = (number(asked.word("rate"))?, number(asked.word("burst"))?);
             let mut said = Vec::new();
-            supposed.command += &format!(" --limit {}", quoted(limit));
+            what_if.command += &format!(" --limit {}", quoted(limit));
             for (field, value, unit) in [("rate", per_s, "/s"), ("burst", burst, "")] {
                 if let Some(value) = value {
-                    supposed.command += &format!(" --{field} {value}");
+                    what_if.command += &format!(" --{field} {value}");
                     said.push(format!("{field}={value}{unit}"));
                 }
             }
@@ -178,15 +178,15 @@ impl Supposed {
                 return Err("write a rate, a burst or both".to_owned());
             }
             let said = said.join(" ");
-            supposed.what = format!("{said} for the limit {limit}");
-            supposed.set = Some((limit.to_owned(), said));
+            what_if.what = format!("{said} for the limit {limit}");
+            what_if.set = Some((limit.to_owned(), said));
             body.limit = Some(LimitBody {
                 name: limit.to_owned(),
                 rate_per_s: per_s,
                 burst,
             });
         }
-        Ok((supposed, body))
+        Ok((what_if, body))
     }
 }
 
@@ -206,33 +206,33 @@ pub(super) fn most_moved(mut shares: Vec<SharePreview>) -> (Vec<SharePreview>, u
     };
     shares.sort_by(|one, other| moved(other).total_cmp(&moved(one)));
     let total = shares.len();
-    shares.truncate(MOST_SHARES);
+    shares.truncate(MAX_SHARES);
     (shares, total)
 }
 
 pub(super) async fn preview(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = &console.shell.reader(&request)?;
-    let asked = Fields::of(&request);
-    let status = FleetStatus::of(&console.admin.service).await;
+    let asked = Fields::new(&request);
+    let status = FleetStatus::from_service(&console.admin.service).await;
     let store = console.rules.stores().into_iter().next().map(|place| {
         let newest = place.newest.map(|version| version.head().to_string());
         let url = quoted(place.store.url()).into_owned();
         (url, newest.unwrap_or_default(), console.rules.rollout())
     });
-    let made = match Supposed::of(&asked) {
-        Ok((supposed, body)) => match console.admin.preview(body).await {
-            Ok(preview) => Ok((supposed, most_moved(preview.shares))),
+    let made = match WhatIf::new(&asked) {
+        Ok((what_if, body)) => match console.admin.preview(body).await {
+            Ok(preview) => Ok((what_if, most_moved(preview.shares))),
             Err(problem) => Err(problem.detail.unwrap_or_default()),
         },
         Err(reason) => Err(reason),
     };
-    let (supposed, done) = or_why(made);
+    let (what_if, done) = or_why(made);
     let page = PreviewPage {
         viewer,
         asked: &asked,
         limits: &status.limits,
         limit: asked.get("limit"),
-        supposed,
+        what_if,
         store,
     };
     console.shell.answer("Fleet", viewer, &done, &page)
@@ -251,8 +251,8 @@ struct RegisterPage<'a> {
 /// How a node becomes one: it registers itself when it starts, with the number and the weight that it is given.
 pub(super) async fn register(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.reader(&request)?;
-    let asked = Fields::of(&request);
-    let status = FleetStatus::of(&console.admin.service).await;
+    let asked = Fields::new(&request);
+    let status = FleetStatus::from_service(&console.admin.service).await;
     let has_seat = |member: u32| status.nodes.iter().any(|node| node.member == member);
     let free = (1..).find(|member| !has_seat(*member)).unwrap_or_default();
     let free = free.to_string();
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_preview_is_a_command_and_what_puts_it_into_force() {
-        let of = |query: &str| Supposed::of(&Fields::parse(query.as_bytes()));
+        let of = |query: &str| WhatIf::new(&Fields::parse(query.as_bytes()));
         let (page, _) = of("limit=api&rate=500").unwrap();
         assert_eq!(page.command, "quell fleet preview --limit api --rate 500");
         assert_eq!(

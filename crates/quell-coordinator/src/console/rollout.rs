@@ -97,7 +97,7 @@ fn step(fields: &Fields) -> Result<(RolloutBody, String), String> {
 }
 
 async fn shown(console: &Console, viewer: &Viewer, asked: Fields, done: Done) -> PageResult {
-    let status = FleetStatus::of(&console.admin.service).await;
+    let status = FleetStatus::from_service(&console.admin.service).await;
     let preview = match status.waits {
         true => { console.admin.preview(PreviewBody::default()).await }.unwrap_or_default(),
         false => PreviewStatus::default(),

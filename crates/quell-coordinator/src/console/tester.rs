@@ -26,8 +26,8 @@ struct TryPage<'a> {
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.reader(&request)?;
-    let asked = &Fields::of(&request);
-    let newest = console.admin.service.handout().newest();
+    let asked = &Fields::new(&request);
+    let newest = console.admin.service.rule_distribution().newest();
     // There may be thousands of rules.
     let rules = block_in_place(|| parse_str("the rules", &newest?.text).ok());
     let rules = rules.map_or_else(Vec::new, |rules| rules.domains);

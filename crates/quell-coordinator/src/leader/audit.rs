@@ -22,7 +22,7 @@ const WIDTH: Duration = Duration::from_secs(5);
 
 /// So many processes without a seat are listened to: those that were called dead and are not, and numbers
 /// that strangers make up.
-const MOST_OTHERS: usize = 64;
+const MAX_OTHERS: usize = 64;
 
 /// What is shown of what a node admits is counted over so long, at least.
 const SHOWN: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ impl Audit {
             }
             return is_later && is_recent;
         }
-        if self.heard.len() >= 2 * record.seats.len() + MOST_OTHERS {
+        if self.heard.len() >= 2 * record.seats.len() + MAX_OTHERS {
             self.heard.retain(|_, last| now.since(last.at) < WIDTH);
         }
         let is_seated = |(member, incarnation): (MemberId, u64)| {
@@ -141,7 +141,7 @@ impl Audit {
             seat.is_some_and(|seat| seat.incarnation == incarnation)
         };
         let others = || self.heard.keys().filter(|process| !is_seated(**process));
-        if is_seated(process) || others().count() < MOST_OTHERS {
+        if is_seated(process) || others().count() < MAX_OTHERS {
             let heard = Heard {
                 seq: report.seq,
                 at: now,
@@ -437,7 +437,7 @@ pub(super) mod tests {
         for member in 100..1_000 {
             fleet.report(member, 0);
         }
-        assert_eq!(fleet.audit.heard.len(), MOST_OTHERS);
+        assert_eq!(fleet.audit.heard.len(), MAX_OTHERS);
         // They do not make a node unheard.
         fleet.run(530, 600);
         assert!(fleet.exceeded > 0);

@@ -3,12 +3,12 @@
 use quell_core::time::Monotonic;
 use quell_shares::plan::{Drift, Name, Plan, Record};
 
-use super::office::{Office, Origin};
+use super::leader_task::{LeaderTask, Origin};
 use super::{Changes, Refused};
 use crate::codec::check_room;
 use crate::store::ConfigStore;
 
-impl<S: ConfigStore> Office<S> {
+impl<S: ConfigStore> LeaderTask<S> {
     /// Writes another plan, if the wanted one differs from the plan in force.
     pub(super) fn put_wanted_into_force(&mut self, now: Monotonic) {
         let Some(ledger) = self.core.leads(now) else {

@@ -19,7 +19,7 @@ use quell_shares::message::{Report, Totals};
 use quell_shares::plan::{Band, Limit, LimitId, MICRO, MemberId, Name, Record, Stage};
 
 use super::tally::{self, PARTS, Window, since};
-use crate::handout::{Handout, NodeRules};
+use crate::rule_distribution::{NodeRules, RuleDistribution};
 
 /// Parts of a whole, in a million.
 const WHOLE: u64 = 1_000_000;
@@ -172,14 +172,14 @@ impl Judge {
         report: &Report,
         step: &tally::Step,
         record: &Record,
-        handout: &Handout,
+        rule_distribution: &RuleDistribution,
     ) {
         let (Some(trial), Some(rollout)) = (&mut self.trial, &record.rollout) else {
             return;
         };
         let seat = record.seat(report.member).filter(|seat| seat.staged);
         if seat.is_some() && report.revision == rollout.plan.revision {
-            handout.look(report.member, |said| trial.count(report, step, said));
+            rule_distribution.look(report.member, |said| trial.count(report, step, said));
         }
     }
 
@@ -361,7 +361,7 @@ mod tests {
         now: Monotonic,
         seq: u64,
         totals: Totals,
-        handout: Handout,
+        rule_distribution: RuleDistribution,
         /// The version of the rules that node 1 has in force.
         applied: Head,
         /// Calls under the rule.
@@ -378,7 +378,7 @@ mod tests {
             change: "",
             note: "",
         };
-        Version::of(number, 0, &draft)
+        Version::from_draft(number, 0, &draft)
     }
 
     impl Rollout {
@@ -399,7 +399,7 @@ mod tests {
                 now,
                 seq: 0,
                 totals: Totals::default(),
-                handout: Handout::default(),
+                rule_distribution: RuleDistribution::default(),
                 applied: version(8).head().clone(),
                 calls: Totals::default(),
                 counts_calls: true,
@@ -424,16 +424,16 @@ mod tests {
                 let stage = Stage::Member(MemberId(1));
                 rollout.record.roll_out(plan, stage, Some(BAND)).unwrap();
             }
-            rollout.handout.publish(Arc::new(version(8)));
-            rollout.handout.judge_rules([Name::from(RULE)]);
+            rollout.rule_distribution.publish(Arc::new(version(8)));
+            rollout.rule_distribution.judge_rules([Name::from(RULE)]);
             rollout.is_stored();
             rollout
         }
 
         fn turn(&mut self) -> Option<Breach> {
-            let newest = self.handout.newest();
+            let newest = self.rule_distribution.newest();
             let text = newest.map(|newest| text_digest(&newest.text).into());
-            let rules = StagedRules::new(text, self.handout.judged());
+            let rules = StagedRules::new(text, self.rule_distribution.judged());
             self.judge.turn(self.now, Some(&self.record), rules)
         }
 
@@ -478,7 +478,8 @@ mod tests {
                 }],
                 ..RulesSeen::default()
             };
-            self.handout.hear(MemberId(process.0), process.1, &seen);
+            self.rule_distribution
+                .hear(MemberId(process.0), process.1, &seen);
             self.hear_report(process);
         }
 
@@ -496,7 +497,7 @@ mod tests {
             };
             if let Some(step) = self.tally.count(&report, &self.record) {
                 self.judge
-                    .count(&report, &step, &self.record, &self.handout);
+                    .count(&report, &step, &self.record, &self.rule_distribution);
             }
         }
 
@@ -624,7 +625,7 @@ mod tests {
         let mut rollout = Rollout::of_rule(false);
         assert_eq!(rows(&rollout), [RULE]);
         assert_eq!(rollout.answer((1_000, 1_000), 5 * WINDOW), None);
-        rollout.handout.judge_rules([]);
+        rollout.rule_distribution.judge_rules([]);
         rollout.is_stored();
         assert_eq!(rows(&rollout), ["api"]);
     }
@@ -638,7 +639,7 @@ mod tests {
         assert_eq!(rollout.answered(), [(RULE.to_owned(), 0)]);
         assert_eq!(rollout.judge.hearing().mute, 1, "nobody is judged");
         // The same text under another number.
-        rollout.applied = Head::of(10, &version(8).text);
+        rollout.applied = Head::new(10, &version(8).text);
         rollout.call((100, 100, 0));
         assert_eq!(rollout.calls((0, 0, 0), WINDOW), None);
         rollout.call((7, 0, 0));
@@ -675,7 +676,7 @@ mod tests {
     fn a_stream_that_ends_and_begins_again_loses_no_calls() {
         let mut rollout = Rollout::of_rule(false);
         assert_eq!(rollout.calls((100, 0, 0), 2 * REPORT), None);
-        rollout.handout.forget(MemberId(1), 7);
+        rollout.rule_distribution.forget(MemberId(1), 7);
         rollout.hear_report((1, 7));
         assert_eq!(rollout.judge.hearing().mute, 1);
         assert_eq!(rollout.calls((50, 0, 0), REPORT), None);

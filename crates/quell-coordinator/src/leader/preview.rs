@@ -11,7 +11,7 @@ use super::{ChangeError, Changes, Service, Wanted};
 
 /// A change that is not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Supposed {
+pub enum WhatIf {
     /// Another weight for a member.
     Weight {
         /// The member.
@@ -56,12 +56,12 @@ impl Service {
     ///
     /// # Errors
     /// As the change itself.
-    pub async fn preview(&self, supposed: Supposed) -> Result<Preview, ChangeError> {
+    pub async fn preview(&self, what_if: WhatIf) -> Result<Preview, ChangeError> {
         let copied = self.look(move |core, wanted, now| (core.clone(), wanted.clone(), now));
         let (core, wanted, now) = copied.await?;
         let leader = self.status.borrow().leader.clone();
         // A large fleet takes a while, and this copy is nobody else's.
-        let work = move || preview(core, &wanted, now, supposed);
+        let work = move || preview(core, &wanted, now, what_if);
         let preview = tokio::task::spawn_blocking(work).await;
         let preview = preview.map_err(|_| super::Stopped)?;
         preview.map_err(|error| match error {
@@ -82,17 +82,17 @@ fn preview(
     mut core: Coordinator,
     wanted: &Wanted,
     now: Monotonic,
-    supposed: Supposed,
+    what_if: WhatIf,
 ) -> Result<Preview, Why> {
     let ledger = core.leads(now).ok_or(Why::Elsewhere)?;
     let (before, epoch) = (ledger.view(now), ledger.epoch());
     let record = ledger.record();
     // As a leader does with changed rules.
     let is_staged = wanted.changes == Changes::Staged
-        || supposed == Supposed::Wanted
+        || what_if == WhatIf::Wanted
         || record.taken_back.is_some()
         || record.rollout.is_some();
-    let operation = operation(record, wanted, supposed)?;
+    let operation = operation(record, wanted, what_if)?;
     let waits = match &operation {
         Operation::SetPlan(plan) if is_staged => record.plan.differing(plan).into_iter().collect(),
         _ => Vec::new(),
@@ -130,11 +130,11 @@ fn preview(
     })
 }
 
-fn operation(record: &Record, wanted: &Wanted, supposed: Supposed) -> Result<Operation, Why> {
-    Ok(match supposed {
-        Supposed::Weight { member, weight } => Operation::SetWeight { member, weight },
-        Supposed::Wanted => Operation::SetPlan(wanted.plan(Some(record))),
-        Supposed::Limit { name, rate, burst } => {
+fn operation(record: &Record, wanted: &Wanted, what_if: WhatIf) -> Result<Operation, Why> {
+    Ok(match what_if {
+        WhatIf::Weight { member, weight } => Operation::SetWeight { member, weight },
+        WhatIf::Wanted => Operation::SetPlan(wanted.plan(Some(record))),
+        WhatIf::Limit { name, rate, burst } => {
             let mut next = record.plan.clone();
             let limit = next.limits.iter_mut().find(|limit| *limit.name == *name);
             let Some(limit) = limit else {

@@ -12,14 +12,14 @@ use quell_shares::plan::MemberId;
 use tokio::time::sleep;
 
 use super::ChangeError;
-use super::office::{Done, Office};
+use super::leader_task::{Done, LeaderTask};
 use crate::session::key;
 use crate::store::{Committed, ConfigStore, StoreError, Write};
 
 /// How often a store that refuses to write is tried again, and how long a process waits that joins meanwhile.
 pub(super) const REFUSED_AGAIN: Duration = Duration::from_secs(1);
 
-impl<S: ConfigStore> Office<S> {
+impl<S: ConfigStore> LeaderTask<S> {
     /// Notes what came of a write.
     pub(super) fn note_write(&mut self, result: &Result<Committed, StoreError>) {
         match result {
@@ -47,8 +47,8 @@ impl<S: ConfigStore> Office<S> {
 
     /// Tells operators that their changes wait. They are made when the store writes again.
     fn tell_unwritten(&mut self, error: &StoreError) {
-        for (_, tell) in self.taken.drain(..) {
-            tell.send(Err(ChangeError::Waits(error.clone()))).ok();
+        for (_, reply_to) in self.taken.drain(..) {
+            reply_to.send(Err(ChangeError::Waits(error.clone()))).ok();
         }
     }
 

@@ -11,10 +11,10 @@ use quell_shares::plan::MemberId;
 use crate::leader::Service;
 
 /// Keys that are shown.
-const MOST_KEYS: usize = 50;
+const MAX_KEYS: usize = 50;
 
 /// Nodes that are named because they do not run it.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// Gives nodes a candidate.
 ///
@@ -39,18 +39,21 @@ pub(super) fn start(service: &Service, about: About) -> Result<(), String> {
         nodes: u32::try_from(status.members).unwrap_or(u32::MAX),
         from: about.from,
     };
-    service.handout().run(candidate)
+    service.rule_distribution().run(candidate)
 }
 
 /// Ends the candidate of all nodes.
 pub(super) fn stop(service: &Service) -> Option<About> {
     let about = running(service)?;
-    service.handout().run(proto::Candidate::default()).ok()?;
+    service
+        .rule_distribution()
+        .run(proto::Candidate::default())
+        .ok()?;
     Some(about)
 }
 
 fn running(service: &Service) -> Option<About> {
-    let candidate = service.handout().candidate();
+    let candidate = service.rule_distribution().candidate();
     (candidate.id != 0).then(|| About {
         from: candidate.from.clone(),
         text: candidate.text.clone(),
@@ -65,7 +68,7 @@ fn running(service: &Service) -> Option<About> {
 /// What came of it at all nodes that are connected.
 pub(super) fn status(service: &Service) -> Option<CandidateStatus> {
     let about = running(service)?;
-    let seen = service.handout().candidate_seen();
+    let seen = service.rule_distribution().candidate_seen();
     let of = service.status().borrow().members;
     Some(sum(about, &seen, of))
 }
@@ -79,7 +82,7 @@ fn sum(about: About, seen: &[(MemberId, CandidateSeen)], of: usize) -> Candidate
     };
     for (member, seen) in seen {
         if !seen.refused.is_empty() {
-            if nodes.refused.len() < MOST_NAMED {
+            if nodes.refused.len() < MAX_NAMED {
                 let why = format!("node {}: {}", member.0, seen.refused);
                 nodes.refused.push(why);
             }
@@ -110,7 +113,7 @@ fn sum(about: About, seen: &[(MemberId, CandidateSeen)], of: usize) -> Candidate
             ))
         })
     });
-    keys.truncate(MOST_KEYS);
+    keys.truncate(MAX_KEYS);
     CandidateStatus {
         about,
         counts,

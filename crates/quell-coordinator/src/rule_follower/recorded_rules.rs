@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Origin, RuleFollower, judged};
-use crate::handout::{Handout, MOST_JUDGED, Versions};
+use crate::rule_distribution::{MAX_JUDGED, RuleDistribution, Versions};
 
 /// How often a text is looked for that was not found.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -26,17 +26,17 @@ const LAST: u64 = 20;
 
 impl RuleFollower {
     /// Follows the record of whoever leads.
-    pub(crate) async fn follow_record(self: Arc<Self>, handout: Arc<Handout>) {
-        let mut changes = handout.watch();
+    pub(crate) async fn follow_record(self: Arc<Self>, rule_distribution: Arc<RuleDistribution>) {
+        let mut changes = rule_distribution.watch();
         let (mut told, mut trouble) = (None, None);
         loop {
             changes.borrow_and_update();
-            let versions = handout.versions();
+            let versions = rule_distribution.versions();
             if told.as_ref() != Some(&versions) {
-                tell(&versions, &handout).await;
+                reply_to(&versions, &rule_distribution).await;
                 told = Some(versions);
             }
-            let missing = handout.missing();
+            let missing = rule_distribution.missing();
             let found = match (&self.origin, missing.is_empty()) {
                 (Origin::Store(stored), false) => find(&*stored.store(), &missing).await,
                 _ => Ok(Vec::new()),
@@ -44,7 +44,7 @@ impl RuleFollower {
             let now = match found {
                 Ok(found) => {
                     if !found.is_empty() {
-                        handout.add(found);
+                        rule_distribution.add(found);
                     }
                     None
                 }
@@ -105,7 +105,7 @@ async fn find(
 }
 
 /// Tells operators what the newest text changes, and nodes by which rules a rollout is judged.
-async fn tell(versions: &Versions, handout: &Handout) {
+async fn reply_to(versions: &Versions, rule_distribution: &RuleDistribution) {
     let texts = versions.clone();
     // Ten thousand rules take a while.
     let work = move || {
@@ -122,8 +122,8 @@ async fn tell(versions: &Versions, handout: &Handout) {
         (sentences(before, newest), judged.unwrap_or_default())
     };
     let (sentences, judged) = spawn_blocking(work).await.unwrap_or_default();
-    handout.set_compared(versions.clone(), sentences);
-    handout.judge_rules(judged);
+    rule_distribution.set_compared(versions.clone(), sentences);
+    rule_distribution.judge_rules(judged);
 }
 
 /// A sentence for each rule in which the newest text differs from that in force.
@@ -139,7 +139,7 @@ fn sentences(before: &[DomainRules], after: &[DomainRules]) -> Vec<String> {
     }
     if let more @ 1.. = judged::rules(before, after)
         .len()
-        .saturating_sub(MOST_JUDGED)
+        .saturating_sub(MAX_JUDGED)
     {
         let text = format!("{more} of these rules are not judged by a band: change fewer at once");
         sentences.push(text);

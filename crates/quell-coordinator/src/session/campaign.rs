@@ -16,7 +16,7 @@ pub(super) struct Campaign<S> {
     pub(super) options: Arc<SessionOptions>,
     pub(super) view: watch::Receiver<Arc<Listing>>,
     pub(super) lead: watch::Sender<Option<Leadership>>,
-    pub(super) tell: watch::Sender<Health>,
+    pub(super) reply_to: watch::Sender<Health>,
     /// Until when not to campaign; set before the key is given back.
     pub(super) resting: watch::Receiver<Option<Instant>>,
     /// The sign of life of the task that leads.
@@ -101,7 +101,7 @@ impl<S: ConfigStore> Campaign<S> {
     }
 
     fn trouble(&self, error: StoreError) {
-        self.tell.send_if_modified(|health| {
+        self.reply_to.send_if_modified(|health| {
             let is_new = health.campaign.is_none();
             health.campaign = Some(error);
             is_new
@@ -110,7 +110,7 @@ impl<S: ConfigStore> Campaign<S> {
 
     /// Something succeeded: what failed before, if it is such a thing, is no trouble any more.
     fn succeeded(&self, mends: impl FnOnce(&StoreError) -> bool) {
-        self.tell.send_if_modified(|health| {
+        self.reply_to.send_if_modified(|health| {
             let is_over = health.campaign.as_ref().is_some_and(mends);
             if is_over {
                 health.campaign = None;
@@ -233,7 +233,7 @@ impl<S: ConfigStore> Campaign<S> {
         let stored = listing.entries.get(&self.options.key(key::TTL));
         let other = stored.filter(|entry| entry.value != self.options.ttl_text().as_bytes());
         let other = other.map(|entry| String::from_utf8_lossy(&entry.value).into_owned());
-        self.tell.send_if_modified(|health| {
+        self.reply_to.send_if_modified(|health| {
             let is_new = health.other_ttl != other;
             health.other_ttl.clone_from(&other);
             is_new

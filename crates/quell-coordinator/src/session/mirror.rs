@@ -18,7 +18,7 @@ pub(super) struct Mirror<S> {
     pub(super) store: Arc<S>,
     pub(super) options: Arc<SessionOptions>,
     pub(super) show: watch::Sender<Arc<Listing>>,
-    pub(super) tell: watch::Sender<Health>,
+    pub(super) reply_to: watch::Sender<Health>,
 }
 
 impl<S: ConfigStore> Mirror<S> {
@@ -31,7 +31,7 @@ impl<S: ConfigStore> Mirror<S> {
                     self.pause().await;
                 }
                 Err(error) => {
-                    self.tell.send_if_modified(|health| {
+                    self.reply_to.send_if_modified(|health| {
                         let is_new = health.mirror.is_none();
                         health.mirror = Some(error);
                         is_new
@@ -105,12 +105,12 @@ impl<S: ConfigStore> Mirror<S> {
     }
 
     fn is_fine(&self) {
-        self.tell
+        self.reply_to
             .send_if_modified(|health| health.mirror.take().is_some());
     }
 
     fn tell_rollback(&self, before: Arc<Listing>, (seen, stored): (u64, u64)) {
-        self.tell.send_modify(|health| {
+        self.reply_to.send_modify(|health| {
             let times = health.rollback.as_ref().map_or(0, |last| last.times);
             health.rollback = Some(Rollback {
                 times: times + 1,

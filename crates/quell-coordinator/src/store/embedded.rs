@@ -182,7 +182,7 @@ impl EmbeddedStore {
     fn save(&self, contents: &Contents) -> Result<(), SaveError> {
         let record = FileRecord {
             revision: contents.revision,
-            entries: contents.entries.iter().map(EntryRecord::of).collect(),
+            entries: contents.entries.iter().map(EntryRecord::new).collect(),
         };
         let body = record.encode_to_vec();
         let sum = crc32fast::hash(&body).to_le_bytes();
@@ -332,7 +332,7 @@ impl Watch for EmbeddedWatch {
 }
 
 impl EntryRecord {
-    fn of((key, entry): (&String, &Entry)) -> Self {
+    fn new((key, entry): (&String, &Entry)) -> Self {
         Self {
             key: key.clone(),
             value: entry.value.clone(),

@@ -17,7 +17,7 @@ use crate::faulty::{Faults, Faulty};
 use crate::leader::{Node, TTL, start, status};
 
 /// A coordinator with one member, and its operator.
-struct Office {
+struct LeaderTask {
     leader: Leader,
     admin: Admin,
     faults: Arc<Mutex<Faults>>,
@@ -25,7 +25,7 @@ struct Office {
     _folder: tempfile::TempDir,
 }
 
-impl Office {
+impl LeaderTask {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
@@ -84,7 +84,7 @@ impl Office {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_is_noted_although_who_made_it_hangs_up() {
-    let office = Office::new().await;
+    let office = LeaderTask::new().await;
     drop(office.slow(TTL / 4));
     let heard = timeout(Duration::from_millis(1), office.weigh(3)).await;
     assert!(heard.is_err(), "{heard:?}");
@@ -94,7 +94,7 @@ async fn a_change_is_noted_although_who_made_it_hangs_up() {
 /// An operator who is told that it was not made makes it again, or something else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_whose_leader_lost_its_lead_is_not_called_undone() {
-    let office = Office::new().await;
+    let office = LeaderTask::new().await;
     office.slow(TTL * 3).no_keep_alives = true;
     let told = office.weigh(3).await.unwrap_err();
     let what_to_do = "the change may have been made: look with `quell fleet status`";
@@ -107,6 +107,6 @@ async fn a_change_whose_leader_lost_its_lead_is_not_called_undone() {
     // It was.
     *office.faults.lock().unwrap() = Faults::default();
     status(&office.leader, |status| status.grants).await;
-    let fleet = FleetStatus::of(&office.leader.service()).await;
+    let fleet = FleetStatus::from_service(&office.leader.service()).await;
     assert_eq!(fleet.nodes[0].weight, 3, "{fleet:?}");
 }

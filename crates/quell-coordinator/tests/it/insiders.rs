@@ -13,7 +13,7 @@ use http::{Request as HttpRequest, StatusCode};
 use quell_coordinator::admin::Admin;
 use quell_coordinator::clock::boottime;
 use quell_coordinator::codec::encode_record;
-use quell_coordinator::gate::{Denied, Gate, Open, Shown, Visitor, Wants};
+use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
 use quell_coordinator::leader::{Ended, Leader, Wanted};
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::status::FleetStatus;
@@ -30,8 +30,8 @@ use tokio::time::{sleep, timeout};
 use tonic::Code;
 use tower_service::Service as _;
 
-use crate::attend::{Line, Serving, Tokens, alone, join_as, member, wants};
 use crate::etcd::PATIENCE;
+use crate::fleet_service::{Line, Serving, Tokens, alone, join_as, member, wants};
 use crate::leader::{Node, start, status, wanted};
 use crate::memory::Memory;
 
@@ -232,7 +232,7 @@ async fn send_all(url: &str, token: &'static str, id: u32) {
 /// What operators are shown has no character that does something, wherever a node wrote it.
 async fn assert_is_shown_well(leader: &Leader) {
     let service = leader.service();
-    let shown = FleetStatus::of(&service).await;
+    let shown = FleetStatus::from_service(&service).await;
     let texts: Vec<String> = shown.troubles().collect();
     let page = Metrics::default().text(&service).await;
     for text in texts.iter().map(String::as_str).chain(page.lines()) {
@@ -299,7 +299,7 @@ async fn who_has_the_token_of_one_member_has_its_part_and_no_more() {
     honest.until(|rate| rate >= 400).await;
     let now = leader.service().status().borrow().clone();
     assert_eq!(
-        (now.epoch, now.grants, now.went_back),
+        (now.epoch, now.grants, now.store_rollback),
         (Some(epoch), true, None)
     );
     assert!(now.members <= 2 && now.dominant.is_none(), "{now:?}");
@@ -326,7 +326,7 @@ async fn who_has_the_token_of_all_stops_no_leader() {
     other.until(|rate| rate > 0).await;
     let now = leader.service().status().borrow().clone();
     assert_eq!(
-        (now.epoch, now.grants, now.went_back),
+        (now.epoch, now.grants, now.store_rollback),
         (Some(epoch), true, None)
     );
     assert!(now.members <= 2, "{now:?}");
@@ -338,16 +338,20 @@ async fn who_has_the_token_of_all_stops_no_leader() {
 struct Roles;
 
 impl Gate for Roles {
-    fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied> {
+    fn admit(
+        &self,
+        shown: PresentedCredentials<'_>,
+        wants: Permission,
+    ) -> Result<Identity, Denied> {
         let role = match shown.token.unwrap_or_default() {
-            b"node" => Wants::Attend,
-            b"read" => Wants::Read,
-            b"admin" => Wants::Operate,
-            b"metrics" => Wants::Metrics,
+            b"node" => Permission::FleetService,
+            b"read" => Permission::Read,
+            b"admin" => Permission::Operate,
+            b"metrics" => Permission::Metrics,
             _ => return Err(Denied::Unknown("no token".to_owned())),
         };
         match role == wants {
-            true => Ok(Visitor::anyone()),
+            true => Ok(Identity::anyone()),
             false => Err(Denied::NotAllowed("not this role".to_owned())),
         }
     }
@@ -394,8 +398,8 @@ const BODIES: [(&str, &str); 16] = [
         "generation",
         r#"{"generation": 18446744073709551615, "longest_lease_s": 18446744073709551615}"#,
     ),
-    ("strangers", r#"{"none": true}"#),
-    ("strangers", "[[[[[[[[[[[[[[[[[[[[[[[["),
+    ("restored", r#"{"all_heard": true}"#),
+    ("restored", "[[[[[[[[[[[[[[[[[[[[[[[["),
 ];
 
 /// The routes of a coordinator.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use quell::rule_store::{Draft, Version, text_digest};
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
-    BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step,
-    Supposed, Wanted,
+    BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step, Wanted,
+    WhatIf,
 };
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::session::{Session, SessionOptions, key};
@@ -331,7 +331,7 @@ async fn a_cut_does_not_wait_for_a_new_limit() {
     while node.granted().await.0.revision < now.revision {}
     let (grant, _) = node.granted().await;
     assert!(rate(&grant) <= 100 * MICRO, "{grant:?}");
-    let shown = FleetStatus::of(&leader.service()).await;
+    let shown = FleetStatus::from_service(&leader.service()).await;
     assert_eq!((shown.refused, shown.applied), (Some(told), 1));
 
     // An edit in which only a new limit is wrong changes nothing else, and the limit begins when it can.
@@ -364,7 +364,7 @@ async fn a_cut_beside_dead_nodes_is_never_refused() {
     }
     let service = leader.service();
     let preview = async |rate: u64| {
-        let limit = Supposed::Limit {
+        let limit = WhatIf::Limit {
             name: "limit-0".to_owned(),
             rate: Some(rate * MICRO),
             burst: None,
@@ -388,7 +388,7 @@ async fn a_cut_beside_dead_nodes_is_never_refused() {
         let now = status(&leader, is_new).await;
         assert_eq!(now.refused, None, "{rate}");
         known = now;
-        let shown = FleetStatus::of(&service).await;
+        let shown = FleetStatus::from_service(&service).await;
         let told = shown.limits[0].small_parts.as_deref();
         match small {
             None => assert_eq!(told, None, "{rate}"),
@@ -410,16 +410,16 @@ async fn a_preview_has_shares_by_demand_before_and_after() {
     let mut busy = Node::join(&leader, 1).await;
     let mut idle = Node::join(&leader, 2).await;
     idle.demand = 0;
-    let twice = Supposed::Limit {
+    let twice = WhatIf::Limit {
         name: "limit-0".to_owned(),
         rate: Some(2_000 * MICRO),
         burst: None,
     };
-    let heavy = Supposed::Weight {
+    let heavy = WhatIf::Weight {
         member: idle.member,
         weight: 3,
     };
-    for (supposed, before_and_after) in [
+    for (what_if, before_and_after) in [
         (
             twice,
             [
@@ -434,13 +434,13 @@ async fn a_preview_has_shares_by_demand_before_and_after() {
     ] {
         let end = Instant::now() + PATIENCE;
         loop {
-            let preview = leader.service().preview(supposed.clone()).await.unwrap();
+            let preview = leader.service().preview(what_if.clone()).await.unwrap();
             let shares = PreviewStatus::from(preview).shares.into_iter();
             let shares: Vec<_> = shares.map(before_and_after_of).collect();
             if shares == before_and_after {
                 break;
             }
-            assert!(Instant::now() < end, "{supposed:?}: {shares:?}");
+            assert!(Instant::now() < end, "{what_if:?}: {shares:?}");
             busy.granted().await;
             idle.granted().await;
         }
@@ -546,7 +546,7 @@ async fn limits_that_leave_no_room_for_a_cut_are_refused() {
     want.send_replace(large);
     let after = status(&leader, |status| status.revision > before.revision).await;
     assert!(is_refused(&after) && after.limits.len() == 1, "{after:?}");
-    let shown = FleetStatus::of(&leader.service()).await;
+    let shown = FleetStatus::from_service(&leader.service()).await;
     assert_eq!(shown.limits[0].rate_per_s, 500.0);
     leader.shut_down().await.unwrap();
 }
@@ -672,7 +672,7 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
         change: "",
         note: "",
     };
-    let version = Arc::new(Version::of(1, 0, &draft));
+    let version = Arc::new(Version::from_draft(1, 0, &draft));
     let digest = text_digest(&version.text);
     want_a.send_modify(|wants| wants.rules = Some(digest.as_str().into()));
     rollouts::until_rules_are(&first, &digest).await;
@@ -695,8 +695,13 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     // As many writes as there were before: other things under the same numbers.
     let (third, _want_c) = start(etcd.store(), "c");
     let service = third.service();
-    service.handout().publish(Arc::clone(&version));
-    let has_text = || service.handout().for_member(MemberId(1)).is_some();
+    service.rule_distribution().publish(Arc::clone(&version));
+    let has_text = || {
+        service
+            .rule_distribution()
+            .for_member(MemberId(1))
+            .is_some()
+    };
     let again = status(&third, |status| status.epoch.is_some()).await;
     assert!(
         again.epoch.unwrap() <= since.epoch,
@@ -707,10 +712,10 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     witness.go_to(&third).await;
     // The two of them know a later leader.
     let alarm = tokio::select! {
-        alarm = status(&third, |status| status.went_back.is_some()) => alarm,
+        alarm = status(&third, |status| status.store_rollback.is_some()) => alarm,
         _ = async { tokio::join!(witness.granted(), node.granted()) } => panic!("they are granted"),
     };
-    let alarm = alarm.went_back.unwrap();
+    let alarm = alarm.store_rollback.unwrap();
     node.expect_no_grant(TTL * 2).await;
     assert!(alarm.to_string().contains("generation"), "{alarm}");
     assert!(!has_text(), "the text of the backup");
@@ -725,7 +730,7 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
             .epoch
             .is_some_and(|epoch| generation::of(epoch) == to)
     });
-    assert_eq!(raised.await.went_back, None);
+    assert_eq!(raised.await.store_rollback, None);
     let (grant, was_held) = node.granted().await;
     assert!(was_held && grant.epoch > since.epoch);
     assert!(has_text());

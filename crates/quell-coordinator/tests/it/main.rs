@@ -8,11 +8,11 @@
 )]
 
 mod admin;
-mod attend;
 mod codec;
 mod conformance;
 mod etcd;
 mod faulty;
+mod fleet_service;
 mod insiders;
 mod leader;
 mod limits;

@@ -52,8 +52,8 @@ fn generation_of(status: &Status) -> Option<u64> {
 }
 
 async fn is_told(leader: &Leader) -> String {
-    let now = status(leader, |status| status.went_back.is_some()).await;
-    let shown = FleetStatus::of(&leader.service()).await;
+    let now = status(leader, |status| status.store_rollback.is_some()).await;
+    let shown = FleetStatus::from_service(&leader.service()).await;
     let told = shown
         .troubles()
         .find(|told| told.starts_with("etcd was restored"));
@@ -137,7 +137,7 @@ async fn a_leader_whose_key_is_gone_stops_and_nobody_grants_until_an_operator_ac
                 .contains("the generation is 1")
         );
         for coordinator in [&second, &third] {
-            status(coordinator, |status| status.went_back.is_none()).await;
+            status(coordinator, |status| status.store_rollback.is_none()).await;
         }
     }
 }
@@ -169,7 +169,7 @@ async fn a_leader_that_is_alone_campaigns_again() {
         generation_of(status) == Some(1) && status.grants
     })
     .await;
-    assert_eq!(second.service().status().borrow().went_back, None);
+    assert_eq!(second.service().status().borrow().store_rollback, None);
 }
 
 /// Its key is in the backup, too. It knows all that was lost.
@@ -208,7 +208,7 @@ async fn a_cut_comes_into_force_under_the_leader_of_a_restored_store() {
             .await
             .unwrap();
         let raised = status(&leader, |status| generation_of(status) == Some(1)).await;
-        assert_eq!((raised.members, raised.went_back), (3, None));
+        assert_eq!((raised.members, raised.store_rollback), (3, None));
     }
 }
 
@@ -265,11 +265,11 @@ async fn end_of_the_page(all: &[(Leader, watch::Sender<Wanted>)], nodes: [Node; 
     let [node, stranger] = nodes;
     let mut node = Node::join_again(leader, node).await;
     let mut stranger = Node::join_again(leader, stranger).await;
-    let no_strangers = |record: &mut Record| {
-        record.no_strangers();
+    let mark_all_heard = |record: &mut Record| {
+        record.mark_all_heard();
         Ok::<(), String>(())
     };
-    leader.service().change(no_strangers).await.unwrap();
+    leader.service().change(mark_all_heard).await.unwrap();
     let share = async {
         let mut sum = 0;
         while sum < 900 * MICRO {
@@ -280,7 +280,11 @@ async fn end_of_the_page(all: &[(Leader, watch::Sender<Wanted>)], nodes: [Node; 
     timeout(PATIENCE, share).await.expect(case);
     for (one, _) in all {
         let status = one.service().status().borrow().clone();
-        assert_eq!((status.went_back, status.unproven), (None, None), "{case}");
+        assert_eq!(
+            (status.store_rollback, status.unproven),
+            (None, None),
+            "{case}"
+        );
     }
 }
 

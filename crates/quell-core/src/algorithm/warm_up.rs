@@ -62,10 +62,10 @@ pub const DEFAULT_COLD_FACTOR: u32 = 3;
 pub const MAX_COLD_FACTOR: u32 = 1_000;
 
 /// The most heat, so that 53 bits are enough for every step.
-const MOST_HEAT: u64 = 1 << 48;
+const MAX_HEAT: u64 = 1 << 48;
 
 /// The same for the two numbers of an interval.
-const MOST_PARTS: u128 = 1 << 52;
+const MAX_PARTS: u128 = 1 << 52;
 
 /// A warm-up with precomputed numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn has_whole_quanta(rate: Rate, per_micro: u64) -> bool {
     let (interval, parts) = (interval / common, parts / common);
     let quanta = u128::from(per_micro);
     let times = quanta / gcd(parts, quanta);
-    interval.max(parts) * times <= MOST_PARTS
+    interval.max(parts) * times <= MAX_PARTS
 }
 
 impl WarmUp {
@@ -114,7 +114,7 @@ impl WarmUp {
         let (nanos, factor) = (saturating_nanos(window), u64::from(factor));
         let mut per_micro = 1_000;
         let fits = |per_micro: u64| {
-            nanos.div_ceil(1_000 / per_micro) * (5 + factor) <= MOST_HEAT
+            nanos.div_ceil(1_000 / per_micro) * (5 + factor) <= MAX_HEAT
                 && has_whole_quanta(rate, per_micro)
         };
         while per_micro > 1 && !fits(per_micro) {

@@ -85,7 +85,7 @@ fn claim(subjects: &mut [&mut Subject], name: u64, cost: u64, wait: Duration) ->
     let claim = Claim {
         id: &id,
         hold: None,
-        wait: Some(WaitLimits::of(wait)),
+        wait: Some(WaitLimits::new(wait)),
         is_named: true,
         pending: None,
     };

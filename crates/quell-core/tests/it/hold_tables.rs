@@ -194,7 +194,7 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
     let claim = Claim {
         id: &id(1),
         hold: None,
-        wait: Some(WaitLimits::of(Duration::from_secs(1))),
+        wait: Some(WaitLimits::new(Duration::from_secs(1))),
         is_named: true,
         pending: None,
     };

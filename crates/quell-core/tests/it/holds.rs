@@ -47,7 +47,7 @@ impl Bench {
         hold: Option<Duration>,
         wait: Option<Duration>,
     ) -> ClaimOutcome {
-        self.claim_patiently(name, cost, hold, wait.map(WaitLimits::of))
+        self.claim_patiently(name, cost, hold, wait.map(WaitLimits::new))
     }
 
     pub(crate) fn claim_patiently(

@@ -17,7 +17,7 @@ use crate::proto::fleet_client::FleetClient;
 use crate::wire::{MAX_MESSAGE, MAX_URL};
 
 /// How long it may take until a connection stands, and again until the stream does.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often the other end is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(5);
@@ -252,7 +252,7 @@ async fn open(url: CoordinatorUrl, credentials: Arc<Credentials>) -> Result<Link
     let shown = shown.map_err(|error| error.to_string())??;
     let endpoint = Endpoint::from_shared(url.to_string()).map_err(|error| error.to_string())?;
     let mut endpoint = endpoint
-        .connect_timeout(PATIENCE)
+        .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(PING)
         .keep_alive_timeout(PING)
@@ -268,7 +268,7 @@ async fn open(url: CoordinatorUrl, credentials: Arc<Credentials>) -> Result<Link
         endpoint = endpoint.tls_config(tls).map_err(|error| causes(&error))?;
     }
     let late = |_| "it does not answer".to_owned();
-    let channel = tokio::time::timeout(PATIENCE, endpoint.connect()).await;
+    let channel = tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await;
     let channel = channel.map_err(late)?.map_err(|error| causes(&error))?;
     let mut client = FleetClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE)
@@ -282,7 +282,7 @@ async fn open(url: CoordinatorUrl, credentials: Arc<Credentials>) -> Result<Link
         value.set_sensitive(true);
         request.metadata_mut().insert("authorization", value);
     }
-    let answers = tokio::time::timeout(PATIENCE, client.attend(request)).await;
+    let answers = tokio::time::timeout(CONNECT_TIMEOUT, client.attend(request)).await;
     let answers = answers.map_err(late)?.map_err(|status| refusal(&status))?;
     Ok(Link {
         url,

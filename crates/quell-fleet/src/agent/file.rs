@@ -22,7 +22,7 @@ use crate::proto;
 const MAGIC: &[u8; 4] = b"qln\x01";
 
 /// The largest file, in bytes: 10,000 limits with the longest names take less.
-const MOST_BYTES: u64 = 8 << 20;
+const MAX_BYTES: u64 = 8 << 20;
 
 /// Why the node's file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -133,7 +133,7 @@ pub(super) fn replace(path: &Path, magic: &[u8; 4], body: &[u8]) -> io::Result<(
 /// Why it cannot be read.
 pub(super) fn read_checked(path: &Path, magic: &[u8; 4]) -> Result<Option<Vec<u8>>, String> {
     let bytes = match fs::metadata(path) {
-        Ok(about) if about.len() > MOST_BYTES => return Err("it is too large".to_owned()),
+        Ok(about) if about.len() > MAX_BYTES => return Err("it is too large".to_owned()),
         Ok(_) => fs::read(path),
         Err(error) => Err(error),
     };

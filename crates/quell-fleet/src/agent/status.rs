@@ -178,8 +178,8 @@ impl FleetStatus {
     pub fn starved(&self, now: Monotonic) -> impl Iterator<Item = &LimitStatus> {
         let is_granted = self.state(now) == NodeState::Granted;
         let starves = move |limit: &&LimitStatus| {
-            let hungry = limit.hungry_since.filter(|_| is_granted);
-            hungry.is_some_and(|since| now.since(since) >= STARVED)
+            let push_queue = limit.hungry_since.filter(|_| is_granted);
+            push_queue.is_some_and(|since| now.since(since) >= STARVED)
         };
         self.limits.iter().filter(starves)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use quell::clock::{Clock, Monotonic};
 use quell_shares::member::{Adopt, Member, Stage};
 use quell_shares::message::{MemberSnapshot, Request, Response};
-use quell_shares::still::Still;
+use quell_shares::suspend_detector::SuspendDetector;
 use quell_store::shares::Shares;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
@@ -44,7 +44,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 const REDIRECTS: u32 = 3;
 
 /// So many coordinators and reasons are warned of, until one answers.
-const MOST_WARNINGS: usize = 32;
+const MAX_WARNINGS: usize = 32;
 
 /// Schedules are followed again after so long, because a cell does not supply for ever.
 const RENEWAL: Duration = Duration::from_secs(3_600);
@@ -64,7 +64,7 @@ pub(super) struct Task {
     rules: Option<Arc<FleetRules>>,
     seen: SeenSlot,
     clock: Arc<dyn Clock>,
-    still: Still,
+    still: SuspendDetector,
     show: watch::Sender<Arc<FleetStatus>>,
     /// What is shown, apart from what the member knows itself.
     status: FleetStatus,
@@ -108,7 +108,7 @@ impl Task {
             );
         }
         Self {
-            still: Still::since(clock.now()),
+            still: SuspendDetector::since(clock.now()),
             counted: started,
             dialer,
             file: file.map(Arc::new),
@@ -235,7 +235,7 @@ impl Task {
         self.status.coordinator = None;
         let url = url.unwrap_or_default();
         let text: Arc<str> = format!("{url}: {why}").into();
-        if self.warned.len() < MOST_WARNINGS && self.warned.insert(Arc::clone(&text)) {
+        if self.warned.len() < MAX_WARNINGS && self.warned.insert(Arc::clone(&text)) {
             tracing::warn!(coordinator = url, why, "no coordinator");
         }
         self.status.trouble = Some(Trouble(text));

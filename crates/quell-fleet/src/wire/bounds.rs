@@ -17,7 +17,7 @@ use tonic_prost::{ProstCodec, ProstEncoder};
 
 use super::WireError;
 use crate::proto;
-use crate::seen::{LONGEST_KEY, LONGEST_WHY, MOST_ANSWERS, MOST_EDGES, MOST_KEYS};
+use crate::seen::{LONGEST_KEY, LONGEST_WHY, MAX_ANSWERS, MAX_EDGES, MAX_KEYS};
 
 /// Requests longer than this are decoded one at a time, so that their costs do not add up.
 const LARGE: usize = 64 * 1_024;
@@ -29,7 +29,7 @@ const CHARACTER: usize = 4;
 const VERSION: usize = 64;
 
 /// The most entries of a key that is banned: each counts for at least so much of its length.
-const MOST_ENTRIES: usize = LONGEST_KEY / 32;
+const MAX_ENTRIES: usize = LONGEST_KEY / 32;
 
 /// A field that takes memory by its length.
 #[derive(Clone, Copy)]
@@ -79,33 +79,30 @@ const HELD_LIMITS: Shape = &[(1, list(MAX_LIMITS, HELD))];
 const REPORT: Shape = &[(8, list(MAX_LIMITS, LOAD)), (9, one(HELD_LIMITS))];
 const KEY: Shape = &[(1, text(LONGEST_KEY))];
 const ANSWERS: Shape = &[(1, text(LONGEST_KEY))];
-const CANDIDATE: Shape = &[
-    (2, text(LONGEST_WHY * CHARACTER)),
-    (7, list(MOST_KEYS, KEY)),
-];
+const CANDIDATE: Shape = &[(2, text(LONGEST_WHY * CHARACTER)), (7, list(MAX_KEYS, KEY))];
 const RULES: Shape = &[
     (1, text(VERSION)),
     (2, text(VERSION)),
     (3, text(LONGEST_WHY * CHARACTER)),
     (4, one(CANDIDATE)),
-    (5, list(MOST_ANSWERS, ANSWERS)),
+    (5, list(MAX_ANSWERS, ANSWERS)),
 ];
-const EDGES: Field = Field::Numbers { most: MOST_EDGES };
+const EDGES: Field = Field::Numbers { most: MAX_EDGES };
 const COUNTS: Field = Field::Numbers {
-    most: MOST_EDGES + 1,
+    most: MAX_EDGES + 1,
 };
 const LATENCY: Shape = &[(1, EDGES), (2, COUNTS)];
 const ENTRY: Shape = &[(1, text(LONGEST_KEY)), (2, text(LONGEST_KEY))];
 const BAN: Shape = &[
     (1, text(LONGEST_KEY)),
     (2, text(LONGEST_KEY)),
-    (3, list(MOST_ENTRIES, ENTRY)),
+    (3, list(MAX_ENTRIES, ENTRY)),
     (5, text(LONGEST_WHY * CHARACTER)),
 ];
-const BANS: Shape = &[(1, list(MOST_KEYS, BAN))];
+const BANS: Shape = &[(1, list(MAX_KEYS, BAN))];
 const SEEN: Shape = &[
     (1, one(LATENCY)),
-    (2, list(MOST_KEYS, KEY)),
+    (2, list(MAX_KEYS, KEY)),
     (5, one(BANS)),
     (6, one(FLAT)),
 ];
@@ -354,8 +351,8 @@ mod tests {
             }),
             ..proto::Request::default()
         };
-        assert!(is_taken(&seen(MOST_KEYS, LONGEST_KEY)));
-        assert!(!is_taken(&seen(MOST_KEYS + 1, 1)) && !is_taken(&seen(1, LONGEST_KEY + 1)));
+        assert!(is_taken(&seen(MAX_KEYS, LONGEST_KEY)));
+        assert!(!is_taken(&seen(MAX_KEYS + 1, 1)) && !is_taken(&seen(1, LONGEST_KEY + 1)));
         let knows = |known: usize| proto::Request {
             rules: Some(proto::RulesSeen {
                 known: "7".repeat(known),
@@ -374,7 +371,7 @@ mod tests {
             }),
             ..proto::Request::default()
         };
-        assert!(is_taken(&latency(MOST_EDGES)) && !is_taken(&latency(MOST_EDGES + 1)));
+        assert!(is_taken(&latency(MAX_EDGES)) && !is_taken(&latency(MAX_EDGES + 1)));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::agent::options;
 use crate::coordinator::{PATIENCE, Scripted, Stream};
 
 fn version(number: u64, text: &str) -> Version {
-    Version::of(number, 17, &draft(text))
+    Version::from_draft(number, 17, &draft(text))
 }
 
 async fn hand_out(stream: &Stream, given: proto::Rules) {

@@ -154,7 +154,7 @@ impl fmt::Display for TokenName {
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    pub fn of(token: &[u8]) -> Self {
+    pub fn new(token: &[u8]) -> Self {
         Self(Sha256::digest(token).into())
     }
 }
@@ -239,7 +239,7 @@ impl NewToken {
     /// What a server keeps of it.
     #[must_use]
     pub fn digest(&self) -> TokenDigest {
-        TokenDigest::of(self.0.as_bytes())
+        TokenDigest::new(self.0.as_bytes())
     }
 
     /// Its entry in a file of credentials; no domains mean all.
@@ -354,7 +354,7 @@ pub struct NodeEntry {
 impl NodeEntry {
     /// An entry that says this; `None` if it says nothing.
     #[must_use]
-    pub fn of(
+    pub fn new(
         members: Option<Vec<String>>,
         weight: Option<u32>,
         groups: Option<Vec<String>>,
@@ -571,7 +571,7 @@ impl Grant {
         let mut salted = String::from((**hash).clone()).into_bytes();
         salted.push(0);
         salted.extend_from_slice(password);
-        Some(TokenDigest::of(&salted))
+        Some(TokenDigest::new(&salted))
     }
 }
 
@@ -726,7 +726,7 @@ impl Credentials {
         if token.len() > MAX_TOKEN {
             return None;
         }
-        self.tokens.get(&TokenDigest::of(token)).cloned()
+        self.tokens.get(&TokenDigest::new(token)).cloned()
     }
 }
 
@@ -911,13 +911,13 @@ mod tests {
 
     #[test]
     fn a_digest_is_that_of_sha256sum() {
-        assert_eq!(TokenDigest::of(b"test").to_string(), DIGEST);
+        assert_eq!(TokenDigest::new(b"test").to_string(), DIGEST);
     }
 
     #[test]
     fn a_megabyte_is_not_hashed() {
         let long = vec![b'x'; MAX_TOKEN + 1];
-        let digest = TokenDigest::of(&long);
+        let digest = TokenDigest::new(&long);
         let text = format!("[[tokens]]\nname = 'a'\nsha256 = '{digest}'\nroles = ['ask']");
         assert!(
             Credentials::parse("f", &text)

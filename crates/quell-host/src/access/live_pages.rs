@@ -13,10 +13,10 @@ use super::Caller;
 use super::visits::{Visitor, visitor};
 
 /// Pages that are kept up to date at a time.
-const MOST_LIVE: usize = 64;
+const MAX_LIVE: usize = 64;
 
 /// Of one person, or of the strangers of one address.
-const MOST_LIVE_OF_ONE: usize = 16;
+const MAX_LIVE_OF_ONE: usize = 16;
 
 /// The pages that are kept up to date.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl LivePages {
         let mut pages = self.0.lock();
         let all: usize = pages.values().sum();
         let own = pages.get(&visitor).copied().unwrap_or(0);
-        if all >= MOST_LIVE || own >= MOST_LIVE_OF_ONE {
+        if all >= MAX_LIVE || own >= MAX_LIVE_OF_ONE {
             let detail = "too many pages are kept up to date: close some, and reload this one";
             return Err(Problem::new(ProblemKind::Overloaded, detail).into());
         }
@@ -74,16 +74,16 @@ mod tests {
         let pages = Arc::<LivePages>::default();
         let begin = |address: &str| pages.begin(&Caller::Stranger, address.parse().ok());
         let mut own: Vec<_> =
-            { (0..MOST_LIVE_OF_ONE).map(|_| begin("10.0.0.1").unwrap()) }.collect();
+            { (0..MAX_LIVE_OF_ONE).map(|_| begin("10.0.0.1").unwrap()) }.collect();
         let refused = begin("10.0.0.1").unwrap_err();
         assert_eq!(refused.status, 503);
         own.pop();
         own.push(begin("10.0.0.1").unwrap());
         for address in 2..=4 {
             let address = format!("10.0.0.{address}");
-            own.extend((0..MOST_LIVE_OF_ONE).map(|_| begin(&address).unwrap()));
+            own.extend((0..MAX_LIVE_OF_ONE).map(|_| begin(&address).unwrap()));
         }
-        assert_eq!(own.len(), MOST_LIVE);
+        assert_eq!(own.len(), MAX_LIVE);
         begin("10.0.0.9").unwrap_err();
         drop(own);
         assert!(pages.0.lock().is_empty());

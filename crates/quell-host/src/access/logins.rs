@@ -132,7 +132,7 @@ mod tests {
     fn a_password_is_remembered_for_a_minute_or_until_it_is_forgotten() {
         let remembered = Remembered::default();
         let (ada, now): (TokenName, _) = ("ada".parse().unwrap(), Instant::now());
-        let [right, wrong] = [b"right", b"wrong"].map(|text| TokenDigest::of(text));
+        let [right, wrong] = [b"right", b"wrong"].map(|text| TokenDigest::new(text));
         assert!(!remembered.knows(&ada, right, now));
         remembered.note(&ada, right, now);
         let second = Duration::from_secs(1);

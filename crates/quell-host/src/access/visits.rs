@@ -16,7 +16,7 @@ use super::Caller;
 const VISITS_PER_SECOND: u64 = 50;
 
 /// Requests of one visitor at once.
-const MOST_VISITS: u64 = 500;
+const MAX_VISITS: u64 = 500;
 
 /// Visitors that are told apart; more share what they have. Some 40 bytes each.
 const MAX_VISITORS: usize = 65_536;
@@ -39,7 +39,7 @@ pub struct Visits(Option<KeyedLimiter<Visitor>>);
 impl Default for Visits {
     /// No visits yet.
     fn default() -> Self {
-        let limit = Limit::per_second(VISITS_PER_SECOND).burst(MOST_VISITS);
+        let limit = Limit::per_second(VISITS_PER_SECOND).burst(MAX_VISITS);
         Self(KeyedLimiter::with(limit, MAX_VISITORS, quell::clock::SystemClock::new()).ok())
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     fn a_visitor_who_asks_for_too_much_is_no_matter_to_another() {
         let visits = Visits::default();
         let ask = |address: &str| visits.admit(&Caller::Stranger, address.parse().ok());
-        let refused = (0..10 * MOST_VISITS).find_map(|_| ask("10.0.0.1").err());
+        let refused = (0..10 * MAX_VISITS).find_map(|_| ask("10.0.0.1").err());
         let refused = refused.unwrap();
         assert_eq!(refused.status, 429);
         assert!(refused.detail.unwrap().contains("wait a second"));

@@ -124,7 +124,7 @@ impl Fields {
 
     /// The parameters of a request.
     #[must_use]
-    pub fn of(request: &Request) -> Self {
+    pub fn new(request: &Request) -> Self {
         Self::parse(request.uri().query().unwrap_or_default().as_bytes())
     }
 

@@ -20,7 +20,7 @@ use crate::candidate_routes::Operator;
 use crate::detach::ToTheEnd as _;
 use crate::newest_rules::Newest;
 use crate::proposal::Proposal;
-use crate::rules_host::{MOST_NOTE, MOST_TEXT, RulesHost, RulesPlace, failed, store_at};
+use crate::rules_host::{MAX_NOTE, MAX_TEXT, RulesHost, RulesPlace, failed, store_at};
 use crate::shell_word::quoted;
 
 /// The page of the rules.
@@ -31,7 +31,7 @@ const EDIT: &str = "/console/rules/edit";
 const TEST_TIME: Duration = Duration::from_secs(2);
 
 /// Versions in a history; `quell rules history` has the others.
-const MOST_VERSIONS: usize = 30;
+const MAX_VERSIONS: usize = 30;
 
 /// What the pages about rules share.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub fn routes<S: Clone + Send + Sync + 'static>(
     Router::new()
         .route(EDIT, get(edit).post(propose))
         .route(candidate::PATH, get(candidate::page).post(candidate::stop))
-        .to_the_end()
+        .detach_on_disconnect()
         .route(PATH, get(page))
         .route("/console/rules/check", post(check))
         .with_state(Arc::new(RulesPages {
@@ -138,7 +138,7 @@ async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     };
     let mut stores = Vec::new();
     for (place, of) in pages.host.stores().into_iter().enumerate() {
-        let (history, failure) = match of.store.history(MOST_VERSIONS).await {
+        let (history, failure) = match of.store.history(MAX_VERSIONS).await {
             Ok(entries) => {
                 let newest = Newest::read(&*of.store).await.ok();
                 (entries, newest.and_then(|newest| newest.trouble(&of)))
@@ -176,7 +176,7 @@ fn place(fields: &Fields) -> usize {
 /// The form with the newest version or, to bring it back, an older one.
 async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let viewer = &pages.shell.editor(&request)?;
-    let asked = Fields::of(&request);
+    let asked = Fields::new(&request);
     let (place, number) = (place(&asked), asked.get("version").parse().ok());
     let stored = store_at(&*pages.host, place)?;
     let newest = Newest::read(&*stored.store).await?;
@@ -235,7 +235,7 @@ async fn check(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRe
 /// Checks a text, pushes it, or runs it in shadow. If that fails, the form has what was written.
 async fn propose(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let viewer = &pages.shell.editor(&request)?;
-    let who = Operator::of(&request, &viewer.caller);
+    let who = Operator::new(&request, &viewer.caller);
     let form = Form::read(&pages.shell, request).await?;
     let mut page = EditPage::new(&pages, viewer, form);
     let problem = match page.act(&pages, &who).await {
@@ -341,13 +341,13 @@ impl Form {
     }
 
     async fn read(shell: &Shell, request: Request) -> Result<Self, PageError> {
-        let fields = shell.form_of(request, MOST_TEXT).await?;
+        let fields = shell.form_of(request, MAX_TEXT).await?;
         Ok(Self {
             place: place(&fields),
             from: fields.get("from").to_owned(),
             // A browser ends lines as in mail.
             text: fields.get("text").replace("\r\n", "\n"),
-            note: fields.word("note").chars().take(MOST_NOTE).collect(),
+            note: fields.word("note").chars().take(MAX_NOTE).collect(),
             action: fields.get("action").to_owned(),
             rule: fields.get("rule").to_owned(),
             set: fields.get("set").to_owned(),

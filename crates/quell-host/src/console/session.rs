@@ -29,10 +29,10 @@ pub const OF_SERVER: &str = "quell_console";
 pub const OF_COORDINATOR: &str = "quell_fleet_console";
 
 /// Logouts that are remembered until their session would have ended; beyond that the browser alone forgets.
-const MOST_ENDED: usize = 10_000;
+const MAX_ENDED: usize = 10_000;
 
 /// Longest cookie that is looked at, in bytes: a name has at most 64.
-const MOST_BYTES: usize = 256;
+const MAX_BYTES: usize = 256;
 
 /// Makes sessions, and recognises its own.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Shown {
 impl Shown {
     /// Reads `ENDS.NONCE.NAME.SIGNATURE`, where a name may contain dots.
     fn parse(text: &str) -> Option<Self> {
-        let (ends, rest) = text.get(..text.len().min(MOST_BYTES))?.split_once('.')?;
+        let (ends, rest) = text.get(..text.len().min(MAX_BYTES))?.split_once('.')?;
         let (nonce, rest) = rest.split_once('.')?;
         let (name, signature) = rest.rsplit_once('.')?;
         Some(Self {
@@ -138,7 +138,7 @@ impl Sessions {
             let now = Timestamp::now().as_second();
             let mut ended = self.ended.lock();
             ended.retain(|_, ends| *ends > now);
-            if ended.len() < MOST_ENDED {
+            if ended.len() < MAX_ENDED {
                 ended.insert(shown.signature, shown.ends);
             }
         }

@@ -57,7 +57,7 @@ pub const SERVER_URL: &str = "http://127.0.0.1:8080";
 const COORDINATOR_URL: &str = "http://127.0.0.1:7601";
 
 /// Longest form, in bytes, but for that with rules.
-pub const MOST_FORM: usize = 16 * 1_024;
+pub const MAX_FORM: usize = 16 * 1_024;
 
 /// How long a stream lasts. The browser asks for another one, and shows again who it is.
 const LENGTH: Duration = Duration::from_secs(15 * 60);
@@ -260,7 +260,7 @@ impl Shell {
     /// # Errors
     /// [`PageError`] if it is none, or too long or too slow.
     pub async fn form(&self, request: Request) -> Result<Fields, PageError> {
-        self.form_of(request, MOST_FORM).await
+        self.form_of(request, MAX_FORM).await
     }
 
     /// The fields of a form of at most so many bytes.

@@ -8,7 +8,7 @@ use axum::response::Response;
 use quell_protocol::http::{Problem, ProblemKind};
 
 use super::page::{Fields, PageResult};
-use super::shell::{HOME, LOGIN, MOST_FORM, Shell, redirect, with_cookie, with_status};
+use super::shell::{HOME, LOGIN, MAX_FORM, Shell, redirect, with_cookie, with_status};
 use crate::access::{Caller, Login};
 use crate::caller::Client;
 use crate::{login, reply};
@@ -16,7 +16,7 @@ use crate::{login, reply};
 const TITLE: &str = "Log in";
 
 /// Longest form to log in, in bytes: the names of what it keeps are longer than they were.
-const MOST_LOGIN: usize = 2 * MOST_FORM;
+const MAX_LOGIN: usize = 2 * MAX_FORM;
 
 /// Said of a form without a session that is too long to be kept: what a stranger sends must cost little.
 const TOO_LONG: &str = "you are not logged in, or your session is over, and this is too long to be kept: log in in \
@@ -90,7 +90,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     let mut viewer = shell.viewer(&request, &[])?;
     let cookie = shell.sessions.name(&request);
     let is_secure = shell.is_over_tls(&request);
-    let fields = shell.form_of(request, MOST_LOGIN).await?;
+    let fields = shell.form_of(request, MAX_LOGIN).await?;
     let name = fields.get("name").to_owned();
     let refused = match name.parse() {
         Ok(name) => {

@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::ListenSettings;
 use super::overhead::BoundedOverhead;
 use super::stream::{Stream, TlsConnection};
-use super::{Accepted, last_wait, leave};
+use super::{Accepted, close_lingering, last_wait};
 use crate::budget::AddressBudget;
 use crate::health::Phase;
 use crate::numbers::{ListenerMetrics, Refused};
@@ -107,18 +107,18 @@ impl Handshakes {
             Err(Failure::Timeout) => self.numbers.timeouts.add(1),
             Err(Failure::Full(stream)) => {
                 self.numbers.refused.add(Refused::Buffers);
-                leave(Stream::Tcp(stream), &REFUSAL).await;
+                close_lingering(Stream::Tcp(stream), &REFUSAL).await;
             }
             Err(Failure::NoTls(stream)) => {
                 self.numbers.tls_errors.add(1);
                 tracing::debug!(%remote, "a client does not speak TLS");
-                leave(Stream::Tcp(stream), &self.no_tls).await;
+                close_lingering(Stream::Tcp(stream), &self.no_tls).await;
             }
             Err(Failure::Broken(error, stream)) => {
                 self.numbers.tls_errors.add(1);
                 tracing::debug!(%remote, %error, "a TLS handshake failed");
                 // An alert says why. It would be lost with a reset.
-                leave(Stream::Tcp(stream), &[]).await;
+                close_lingering(Stream::Tcp(stream), &[]).await;
             }
         }
         None

@@ -15,7 +15,7 @@ const MOST: usize = 32 * 1_024;
 
 /// The most between data after it: the longest record (RFC 5246, 6.2.3), which is data only when it is whole,
 /// and some dozens of new keys.
-const MOST_LATER: usize = 20 * 1_024;
+const MAX_LATER: usize = 20 * 1_024;
 
 /// The connection below TLS. Reading fails once there is too much without data.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl BoundedOverhead {
 
     /// Notes that the handshake is done.
     pub const fn handshake_is_done(&mut self) {
-        self.most = MOST_LATER;
+        self.most = MAX_LATER;
         self.data_came();
     }
 

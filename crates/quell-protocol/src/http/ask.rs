@@ -19,7 +19,7 @@ pub enum EncodeError {
 pub fn encode_query(query: &Query<'_>) -> Result<String, EncodeError> {
     let mut descriptors = Vec::with_capacity(query.descriptors().len());
     for descriptor in query.descriptors() {
-        descriptors.push(DescriptorBody::of(descriptor)?);
+        descriptors.push(DescriptorBody::new(descriptor)?);
     }
     let body = QueryBody {
         domain: query.domain(),
@@ -43,7 +43,7 @@ struct DescriptorBody<'a> {
 }
 
 impl<'a> DescriptorBody<'a> {
-    fn of(descriptor: &'a Descriptor<'_>) -> Result<Self, EncodeError> {
+    fn new(descriptor: &'a Descriptor<'_>) -> Result<Self, EncodeError> {
         let mut entries = Vec::with_capacity(descriptor.entries().len());
         for entry in descriptor.entries() {
             let value = std::str::from_utf8(&entry.value)

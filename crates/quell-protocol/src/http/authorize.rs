@@ -94,7 +94,7 @@ pub struct AuthorizeMap {
 impl Default for AuthorizeMap {
     /// Any of the gateways: `X-Original-*` and `X-Real-IP` before `X-Forwarded-*`.
     fn default() -> Self {
-        Self::of(|_| true)
+        Self::new(|_| true)
     }
 }
 
@@ -102,17 +102,17 @@ impl AuthorizeMap {
     /// nginx and similar gateways: `X-Original-*` and `X-Real-IP` only.
     #[must_use]
     pub fn original() -> Self {
-        Self::of(|header| !header.starts_with("x-forwarded-"))
+        Self::new(|header| !header.starts_with("x-forwarded-"))
     }
 
     /// Traefik and Caddy: `X-Forwarded-*` only.
     #[must_use]
     pub fn forwarded() -> Self {
-        Self::of(|header| header.starts_with("x-forwarded-"))
+        Self::new(|header| header.starts_with("x-forwarded-"))
     }
 
     /// Only those known headers for which `is_believed` returns true.
-    fn of(is_believed: impl Fn(&str) -> bool) -> Self {
+    fn new(is_believed: impl Fn(&str) -> bool) -> Self {
         let source = |(entry, reading, headers): (&str, Reading, &str)| EntrySource {
             entry: entry.to_owned(),
             reading,

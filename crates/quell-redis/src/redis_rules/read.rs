@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn what_somebody_else_wrote_is_no_version() {
         let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let good = Head::of(3, "domain: d").to_string();
+        let good = Head::new(3, "domain: d").to_string();
         let reply = |head: &str, said: &str| {
             let words = [head, "17", "ann\nrules: []", "c", "n", said];
             Value::Array(words.into_iter().map(bulk).collect())

@@ -30,7 +30,7 @@ impl HoldLocation {
     }
 
     /// The location of states that one script call may see.
-    pub(crate) fn of(servers: &Servers, id: &HoldId, states: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn new(servers: &Servers, id: &HoldId, states: Vec<Vec<u8>>) -> Self {
         let first = states.first().map_or(&[][..], Vec::as_slice);
         let tag = servers.link.tag_of(first);
         let is_spread = servers.link.is_spread();
@@ -50,7 +50,7 @@ impl HoldLocation {
         }
         slots
             .into_values()
-            .map(|states| Self::of(servers, id, states))
+            .map(|states| Self::new(servers, id, states))
             .collect()
     }
 
@@ -62,7 +62,7 @@ impl HoldLocation {
         asked: impl Future<Output = Result<Option<Pointer>, Failure>>,
     ) -> Result<Vec<Self>, Failure> {
         if !servers.link.is_spread() {
-            return Ok(vec![Self::of(servers, id, Vec::new())]);
+            return Ok(vec![Self::new(servers, id, Vec::new())]);
         }
         if let Some(pointer) = servers.pointer_cache.get(id) {
             return Ok(Self::all(servers, id, &pointer.states));

@@ -67,7 +67,7 @@ impl HeldCharge {
 impl HoldLookup {
     /// `None` if the reply is invalid; `Some(None)` if the id is not known.
     fn read(reply: &Value) -> Option<Option<Self>> {
-        let mut reply = Reply::of(reply)?;
+        let mut reply = Reply::new(reply)?;
         let clock = reply.natural()?;
         let Ok(status) = u64::try_from(reply.number()?) else {
             return Some(None);

@@ -119,7 +119,7 @@ impl<'a> SpreadClaim<'a> {
         });
         let locations = request.groups.iter().map(|group| {
             let names = group.iter().filter_map(|index| request.names.get(*index));
-            HoldLocation::of(servers, claim.id, names.cloned().collect())
+            HoldLocation::new(servers, claim.id, names.cloned().collect())
         });
         let spread = Self {
             locations: locations.collect(),

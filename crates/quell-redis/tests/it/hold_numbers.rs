@@ -37,7 +37,7 @@ impl Node {
         let claim = Claim {
             id: &id,
             hold,
-            wait: (hold.is_none()).then(|| WaitLimits::of(60 * SECOND)),
+            wait: (hold.is_none()).then(|| WaitLimits::new(60 * SECOND)),
             is_named: true,
             pending: None,
         };

@@ -92,7 +92,7 @@ async fn what_is_over_first_is_given_back_first_however_seldom_anybody_looks() {
             let claim = Claim {
                 id: &id,
                 hold: hold.map(Duration::from_millis),
-                wait: Some(WaitLimits::of(60 * SECOND)),
+                wait: Some(WaitLimits::new(60 * SECOND)),
                 is_named: true,
                 pending: None,
             };

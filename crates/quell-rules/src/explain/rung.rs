@@ -40,7 +40,7 @@ impl RuleExplanation {
                 Some(Ok(terms)) => {
                     self.nodes = Some(terms.nodes.get());
                     self.bound = Some(terms.bound());
-                    let calls = StoreCalls::of(rule, &terms);
+                    let calls = StoreCalls::new(rule, &terms);
                     self.store_calls_per_second = Some(calls.per_second);
                     self.store_calls_from_rest = Some(calls.from_rest);
                     alternatives(rule, policy, limit, &terms)
@@ -118,7 +118,7 @@ struct StoreCalls {
 }
 
 impl StoreCalls {
-    fn of(rule: &Rule, terms: &LeaseTerms) -> Self {
+    fn new(rule: &Rule, terms: &LeaseTerms) -> Self {
         let cost = rule.cost.unwrap_or(Cost::ONE);
         match rule.policy.rung {
             Rung::Synced(_) => Self {
@@ -204,11 +204,11 @@ fn alternatives(rule: &Rule, policy: LeasePolicy, limit: &Limit, terms: &LeaseTe
         true => Rung::Synced(doubled),
         false => Rung::Leased(doubled),
     };
-    let calls = StoreCalls::of(rule, terms);
+    let calls = StoreCalls::new(rule, terms);
     let wider = wider.terms(limit, rule.cost).and_then(Result::ok);
     let mut text = match wider {
         Some(wider) if wider.cap > terms.cap => {
-            let wider = StoreCalls::of(rule, &wider);
+            let wider = StoreCalls::new(rule, &wider);
             match wider.per_second < calls.per_second {
                 true => format!(
                     "max_over_admission: {} asks the store at most {} times a second",

@@ -103,7 +103,7 @@ fn forestalls(tight: &Rule, loose: &Rule) -> Option<String> {
     // Of the same calls under the same keys, one with the same numbers bans beside the other, or says something else.
     let is_alike = tight.matchers == loose.matchers && tight.per == loose.per;
     let is_other = !is_alike || less.to_string() != more.to_string();
-    if !is_within(loose, tight) || !is_other || !Flow::of(less)?.never_reaches(more) {
+    if !is_within(loose, tight) || !is_other || !Flow::new(less)?.never_reaches(more) {
         return None;
     }
     Some(format!(
@@ -122,7 +122,7 @@ struct Flow {
 
 impl Flow {
     /// `None` if a limit may let through more than these numbers say.
-    fn of(limit: &Limit) -> Option<Self> {
+    fn new(limit: &Limit) -> Option<Self> {
         let new = |at_once: u64, count, period| {
             Some(Self {
                 at_once,

@@ -222,7 +222,7 @@ fn make_calls(
                 let claim = Claim {
                     id: &id,
                     hold: holds.hold,
-                    wait: holds.wait.map(WaitLimits::of),
+                    wait: holds.wait.map(WaitLimits::new),
                     is_named: true,
                     pending: None,
                 };

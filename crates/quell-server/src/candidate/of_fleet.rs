@@ -24,7 +24,7 @@ use crate::shared::Shared;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Keys that they are told.
-const MOST_TOLD: usize = 20;
+const MAX_TOLD: usize = 20;
 
 /// What a part is counted in.
 const WHOLE: u64 = 1_000;
@@ -109,7 +109,7 @@ fn seen(shared: &Shared, id: u64, own: &Result<Arc<Candidate>, String>) -> Candi
             let counts = own.counts();
             (seen.calls, seen.unanswered) = (counts.calls, counts.unanswered);
             (seen.would_refuse, seen.would_allow) = (counts.would_refuse, counts.would_allow);
-            let keys = own.keys().into_iter().take(MOST_TOLD);
+            let keys = own.keys().into_iter().take(MAX_TOLD);
             let keys = keys.map(|key| CandidateKey {
                 name: key.name.to_vec(),
                 at_least: key.at_least,

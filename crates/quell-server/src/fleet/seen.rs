@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use quell_fleet::agent::SeenSlot;
 use quell_fleet::proto::{Ban, Bans, CandidateKey, KeyEntry, Latency, NodeSeen, Outcomes};
-use quell_fleet::seen::MOST_KEYS;
+use quell_fleet::seen::MAX_KEYS;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::Caller;
@@ -52,7 +52,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
         }
         let (keys, window) = shared.top.list(shared.limiter.now().monotonic);
         // One more than is told says how often any other was refused.
-        let keys = keys.iter().take(MOST_KEYS + 1).map(|key| CandidateKey {
+        let keys = keys.iter().take(MAX_KEYS + 1).map(|key| CandidateKey {
             name: key.name.to_vec(),
             at_least: key.at_least,
             at_most: key.at_most,
@@ -71,7 +71,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
 
 /// Those that the overview shows; none if the store does not answer.
 async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
-    let body = admin::bans(shared, WantedBans::longest(MOST_KEYS), &Caller::Anyone)
+    let body = admin::bans(shared, WantedBans::longest(MAX_KEYS), &Caller::Anyone)
         .await
         .ok()?;
     let bans = body.bans.into_iter().map(|ban| {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use quell_host::history::{read, write};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Counts, History, MOST_CHANGES, Series, Span};
+use super::{Change, Counts, History, MAX_CHANGES, Series, Span};
 use crate::config::Config;
 
 /// What a file of a server begins with: its format. After it come a CRC-32 of the rest, and the rest.
@@ -46,7 +46,7 @@ impl History {
         for (series, span) in [(&mut kept.hour, Span::Hour), (&mut kept.day, Span::Day)] {
             series.keep(span.steps().1);
         }
-        let beyond = kept.changes.len().saturating_sub(MOST_CHANGES);
+        let beyond = kept.changes.len().saturating_sub(MAX_CHANGES);
         Self {
             series: Mutex::new([Series::default(), kept.hour, kept.day]),
             changes: Mutex::new(kept.changes.split_off(beyond).into()),
@@ -99,7 +99,7 @@ mod tests {
                 },
             });
         }
-        for number in 0..=MOST_CHANGES {
+        for number in 0..=MAX_CHANGES {
             history.note(Change {
                 at: 1_700_000_000,
                 domain: Some("shop".to_owned()),
@@ -118,7 +118,7 @@ mod tests {
         let changes = again.changes();
         assert_eq!(
             (changes.len(), &*changes[0].what),
-            (MOST_CHANGES, "change 100")
+            (MAX_CHANGES, "change 100")
         );
 
         let path = path(&config).unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell::store::{Action, BanCursor, MOST_REASON, StoreError};
+use quell::store::{Action, BanCursor, MAX_REASON, StoreError};
 use quell::{AskError, Query};
 use quell_core::descriptor::Descriptor;
 use quell_protocol::http::{self, KeyRequest, Problem};
@@ -243,9 +243,9 @@ pub(super) async fn change(
     let action = action(length).map_err(|reason| invalid_field(pointer, reason))?;
     if request
         .reason()
-        .is_some_and(|reason| reason.chars().count() > MOST_REASON)
+        .is_some_and(|reason| reason.chars().count() > MAX_REASON)
     {
-        let reason = format!("a reason has at most {MOST_REASON} characters");
+        let reason = format!("a reason has at most {MAX_REASON} characters");
         return Err(invalid_field("/reason", reason).into());
     }
     let action = match action {

@@ -77,7 +77,7 @@ async fn wait(
     requests: Option<&Requests>,
 ) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
-    let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
+    let failed = FailedCall::new(Operation::Acquire, &asked.query, limiter.now());
     let answer = limiter.acquire_timeout(&asked.query, asked.max_wait);
     let answer = match requests {
         Some(requests) => requests.hang_up.or_else(answer).await.ok_or_else(gone)?,
@@ -131,7 +131,7 @@ pub(super) async fn ask(
 ) -> Result<Verdict, Box<Problem>> {
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
-    let answer = shared.traced(FailedCall::of(operation, query, now), answer);
+    let answer = shared.traced(FailedCall::new(operation, query, now), answer);
     answer.map_err(|error| shared.ask_problem(&error, query.domain(), caller))
 }
 
@@ -211,7 +211,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     }
     let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
     let verdict = hand_over(&shared, &query, verdict, requests.as_deref()).await?;
-    let page = RefusalPage::of(&rules, &query, &verdict);
+    let page = RefusalPage::for_verdict(&rules, &query, &verdict);
     let mut response = answer(&shared, &parameters, &verdict, page);
     for (is_so, (name, value)) in [
         (verdict.degraded, DEGRADED),
@@ -318,7 +318,7 @@ fn add_fields(
     verdict: &Verdict,
     headers: &mut HeaderMap,
 ) {
-    let items = RateLimitItem::of(rules, query, verdict);
+    let items = RateLimitItem::for_verdict(rules, query, verdict);
     let mut add = |name: &'static str, value: Option<String>| {
         if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
             headers.insert(HeaderName::from_static(name), value);

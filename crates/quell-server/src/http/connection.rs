@@ -24,10 +24,10 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::caller::{Client, authenticate, token};
-use super::direct::{self, Left};
+use super::fast_path::{self, Exit};
 use super::reply::Endless;
 use super::requests::Requests;
-use super::stream::Watched;
+use super::stream::MeteredStream;
 use super::unread::SharedBody;
 use super::{Purpose, origin, reply, router};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
@@ -35,7 +35,7 @@ use crate::address::Address;
 use crate::budget::{AddressBudget, BudgetShare, Budgeted};
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, ListenSettings, leave, wait_until};
+use crate::listen::{Accepted, ListenSettings, close_lingering, wait_until};
 use crate::metrics::{ListenerMetrics, Refused};
 use crate::shared::Shared;
 
@@ -371,15 +371,15 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let remote = accepted.remote;
     let (certificate, buffers) = (accepted.certificate, accepted.buffers);
     let (config, requests) = (&service.shared.config, Arc::<Requests>::default());
-    let mut watched = Watched::new(accepted.stream, config, Arc::clone(&requests), &buffers);
+    let mut watched = MeteredStream::new(accepted.stream, config, Arc::clone(&requests), &buffers);
     let shown = certificate.as_deref();
-    match direct::serve(&mut watched, &service, shown, &requests, &mut phase).await {
-        Ok(Left::Closed) => return,
-        Ok(Left::Other(begun)) => {
+    match fast_path::serve(&mut watched, &service, shown, &requests, &mut phase).await {
+        Ok(Exit::Closed) => return,
+        Ok(Exit::Fallback(begun)) => {
             if may_be_http2(&begun) {
                 if !watched.draw(CONNECTION_HTTP2) {
                     service.numbers.refused.add(Refused::Buffers);
-                    return leave(watched.into_inner(), &FULL_HTTP2).await;
+                    return close_lingering(watched.into_inner(), &FULL_HTTP2).await;
                 }
                 watched.count_frames();
             }
@@ -406,7 +406,7 @@ fn may_be_http2(begun: &[u8]) -> bool {
 }
 
 /// Serves all requests but the questions of the fast path.
-async fn serve(watched: Watched, handler: Handler, mut phase: watch::Receiver<Phase>) {
+async fn serve(watched: MeteredStream, handler: Handler, mut phase: watch::Receiver<Phase>) {
     let (remote, service) = (handler.remote.clone(), Arc::clone(&handler.service));
     let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
     let config = &service.shared.config;
@@ -484,7 +484,7 @@ fn note_end(numbers: &ListenerMetrics, remote: &Address, error: &(dyn error::Err
     tracing::debug!(remote = %remote, %error, "an HTTP connection ended");
 }
 
-/// Why [`Watched`] ended the stream of a connection.
+/// Why [`MeteredStream`] ended the stream of a connection.
 fn end_of_stream(error: &(dyn error::Error + 'static)) -> Option<io::ErrorKind> {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -55,7 +55,7 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     });
     let pages = Router::new()
         .route(key_table::KEYS_PATH, get(keys::page).post(keys::act))
-        .to_the_end()
+        .detach_on_disconnect()
         .route(HOME, get(overview::page))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))

@@ -110,10 +110,10 @@ struct ShareBody {
 }
 
 /// The most limits that are shown: a fleet may have thousands, and metrics have them all.
-const MOST_SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 impl FleetBody {
-    fn of(shared: &Shared) -> Option<(Self, bool)> {
+    fn new(shared: &Shared) -> Option<(Self, bool)> {
         let node = shared.node.as_ref()?;
         let (status, now) = (node.status(), shared.limiter.now().monotonic);
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -121,16 +121,16 @@ impl FleetBody {
         let not_shared: Vec<_> = node
             .not_shared()
             .iter()
-            .take(MOST_SHOWN)
+            .take(MAX_SHOWN)
             .map(ToString::to_string)
             .collect();
         let starved = { status.starved(now) }.map(|limit| limit.name.to_string());
-        let starved: Vec<_> = starved.take(MOST_SHOWN).collect();
+        let starved: Vec<_> = starved.take(MAX_SHOWN).collect();
         let is_fine = state == NodeState::Granted
             && not_shared.is_empty()
             && starved.is_empty()
             && status.file_trouble.is_none();
-        let limits = status.limits.iter().take(MOST_SHOWN);
+        let limits = status.limits.iter().take(MAX_SHOWN);
         let shares = limits.map(|limit| ShareBody {
             limit: limit.name.to_string(),
             rate: limit.share(now),
@@ -243,7 +243,7 @@ struct RulesStoreBody {
 }
 
 impl RulesStoreBody {
-    fn of(stored: &Arc<StoredRules>) -> Self {
+    fn new(stored: &Arc<StoredRules>) -> Self {
         let standing = stored.status();
         Self {
             url: stored.url().to_owned(),
@@ -273,7 +273,7 @@ struct StoreBody {
 }
 
 impl StoreBody {
-    async fn of(shared: &Shared) -> Option<Self> {
+    async fn new(shared: &Shared) -> Option<Self> {
         let store = shared.limiter.store().shared()?;
         // First, since what it finds is in the numbers.
         let trouble = store.trouble().await;
@@ -281,7 +281,7 @@ impl StoreBody {
         let gone = numbers.servers.into_iter().filter(|(_, is_gone)| *is_gone);
         let gone: Vec<String> = gone.map(|(server, _)| server).collect();
         let url = store.store().to_string();
-        let effects = OutageEffects::of(&shared.limiter.rules());
+        let effects = OutageEffects::new(&shared.limiter.rules());
         let failure = trouble.map(|trouble| outage::of_store(&url, &gone, &trouble, &effects));
         Some(Self {
             url,
@@ -320,11 +320,11 @@ pub(super) async fn recent(shared: &Shared) -> Arc<HealthBody> {
 }
 
 pub(super) async fn body(shared: &Shared) -> HealthBody {
-    let store = StoreBody::of(shared).await;
+    let store = StoreBody::new(shared).await;
     let is_store_gone = store
         .as_ref()
         .is_some_and(|store| store.failure.is_some() || store.gone);
-    let (fleet, is_node_fine) = FleetBody::of(shared).unzip();
+    let (fleet, is_node_fine) = FleetBody::new(shared).unzip();
     let rules = shared.limiter.rules();
     let failure = shared.health.reload.failure();
     let credentials_failure = shared.health.credentials.failure();
@@ -354,7 +354,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         keys: shared.limiter.store().keys(),
         store,
         fleet,
-        rules_stores: shared.sources.stores().map(RulesStoreBody::of).collect(),
+        rules_stores: shared.sources.stores().map(RulesStoreBody::new).collect(),
         reload_failure: failure,
         credentials_failure,
         certificates_failure,

@@ -23,7 +23,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     asked.query.set_context(context);
     caller.sign(&mut asked.query)?;
     let limiter = &shared.limiter;
-    let failed = FailedCall::of(Operation::Acquire, &asked.query, limiter.now());
+    let failed = FailedCall::new(Operation::Acquire, &asked.query, limiter.now());
     let verdict = limiter.reserve(&asked.query, asked.hold, asked.id.as_deref());
     match shared.traced(failed, verdict.await) {
         Ok(verdict) => {
@@ -40,14 +40,14 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
 
 /// What the path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum HoldAction {
     Settle,
     Cancel,
     Release,
     Renew,
 }
 
-impl Deed {
+impl HoldAction {
     /// The ending that a body asks for.
     fn ending(self, asked: &EndBody<'_>) -> Result<Ending, Box<Problem>> {
         let wrong = |pointer, reason: &str| Err(reply::invalid_field(pointer, reason));
@@ -75,7 +75,7 @@ impl Deed {
 }
 
 /// The route of a deed.
-pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
+pub(super) fn route(deed: HoldAction) -> MethodRouter<Arc<Shared>> {
     post(
         async move |State(shared): State<Arc<Shared>>, request: Request| {
             end(&shared, request, deed).await
@@ -83,7 +83,7 @@ pub(super) fn route(deed: Deed) -> MethodRouter<Arc<Shared>> {
     )
 }
 
-async fn end(shared: &Shared, request: Request, deed: Deed) -> RouteResult {
+async fn end(shared: &Shared, request: Request, deed: HoldAction) -> RouteResult {
     let caller = caller(&request, Role::Ask)?;
     let body = read_body(request, shared).await?;
     let asked = http::parse_end(&body.bytes)?;

@@ -18,7 +18,7 @@ use crate::access::{Caller, Role};
 use crate::shared::Shared;
 
 /// Holds of one key that are listed.
-const MOST_LISTED: usize = 100;
+const MAX_LISTED: usize = 100;
 
 #[derive(Serialize)]
 pub(super) struct HoldList {
@@ -79,8 +79,8 @@ impl HoldList {
                 domain: key.domain,
                 rule: key.rule,
                 entries: key.values.into_iter().collect(),
-                more: holds.len().saturating_sub(MOST_LISTED),
-                holds: { holds.into_iter().take(MOST_LISTED) }
+                more: holds.len().saturating_sub(MAX_LISTED),
+                holds: { holds.into_iter().take(MAX_LISTED) }
                     .map(|hold| HoldBody::new(hold, may_end))
                     .collect(),
             });

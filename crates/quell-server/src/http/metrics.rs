@@ -38,7 +38,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
         shared_store(
             &mut text,
             (&store.store().numbers(), &store.fallback_numbers()),
-            &OutageEffects::of(&shared.limiter.rules()),
+            &OutageEffects::new(&shared.limiter.rules()),
         );
     }
     leases(&mut text, &shared);

@@ -37,7 +37,7 @@ struct VersionBody {
 }
 
 impl VersionBody {
-    fn of(stored: &Arc<StoredRules>) -> Self {
+    fn new(stored: &Arc<StoredRules>) -> Self {
         let standing = stored.status();
         let version = standing.version();
         let (by, at_ms) = standing
@@ -150,7 +150,7 @@ pub(super) async fn rules(State(shared): State<Arc<Shared>>, request: Request) -
     let stores = shared.sources.stores().filter(|_| caller.is_whole());
     Ok(reply::json(&RulesBody {
         domains: domains.collect(),
-        stores: stores.map(VersionBody::of).collect(),
+        stores: stores.map(VersionBody::new).collect(),
     }))
 }
 
@@ -237,7 +237,7 @@ fn effect(rule: &Rule, effect: &Effect) -> EffectBody {
             ..EffectBody::default()
         };
     };
-    let described = LimitDescription::of(limit);
+    let described = LimitDescription::new(limit);
     EffectBody {
         unlimited: false,
         algorithm: Some(described.algorithm),

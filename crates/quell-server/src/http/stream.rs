@@ -48,7 +48,7 @@ const MAX_DRAWN: usize = 1_024 * 1_024;
 
 /// A stream with a timer and a budget.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct MeteredStream {
     inner: Stream,
     /// Bytes that were read and given back.
     given_back: Vec<u8>,
@@ -108,7 +108,7 @@ impl ReadRoom {
     }
 }
 
-impl Watched {
+impl MeteredStream {
     pub(super) fn new(
         inner: Stream,
         config: &Config,
@@ -324,7 +324,7 @@ fn read_little(
     moved
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for MeteredStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -347,7 +347,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for MeteredStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

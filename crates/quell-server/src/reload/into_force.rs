@@ -30,7 +30,7 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
              and banned counts again if the rules come back within ten minutes"
         );
     }
-    for warning in never_met(&after, &shared.config.authorize.map) {
+    for warning in unmatchable_patterns(&after, &shared.config.authorize.map) {
         tracing::warn!("{warning}");
     }
     shared.metrics.rules.adopt(&after);
@@ -38,7 +38,7 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
 }
 
 /// Warnings for patterns with capitals where `/v1/authorize` reads paths in lower case.
-fn never_met(rules: &RuleSet, map: &AuthorizeMap) -> Vec<String> {
+fn unmatchable_patterns(rules: &RuleSet, map: &AuthorizeMap) -> Vec<String> {
     if !map.path.ignore_case {
         return Vec::new();
     }
@@ -101,9 +101,9 @@ rules:
         let (now, ids) = (Now::from_nanos(0), LimitIds::default());
         let rules = RuleSet::default().reload(domains, now, &ids).0;
         let mut map = AuthorizeMap::default();
-        assert_eq!(never_met(&rules, &map), [""; 0]);
+        assert_eq!(unmatchable_patterns(&rules, &map), [""; 0]);
         map.path.ignore_case = true;
-        let told = never_met(&rules, &map);
+        let told = unmatchable_patterns(&rules, &map);
         let read =
             "/v1/authorize reads paths in small letters (authorize.ignore_case), so none there is";
         let expected = [

@@ -50,7 +50,7 @@ impl<'a> Call<'a> {
     }
 
     /// What a command asks, if it is a question.
-    pub(super) const fn of(command: &'a Command<'a>) -> Option<Self> {
+    pub(super) const fn new(command: &'a Command<'a>) -> Option<Self> {
         match command {
             Command::Throttle(throttle) => Some(Self::throttle(*throttle)),
             Command::Acquire(query) => Some(Self::Query(Operation::Acquire, Cow::Borrowed(query))),
@@ -89,7 +89,7 @@ impl<'a> Call<'a> {
             }
             Self::Query(operation, query) => {
                 let answer = limiter.ask(*operation, query, now).await;
-                let answer = shared.traced(FailedCall::of(*operation, query, now), answer);
+                let answer = shared.traced(FailedCall::new(*operation, query, now), answer);
                 let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());
                 (tell(answer, query.domain(), encoder), id)
             }
@@ -141,7 +141,7 @@ pub(super) struct Grant {
 
 impl Grant {
     /// What the verdict that was written as `answer` grants.
-    pub(super) fn of(
+    pub(super) fn new(
         shared: &Shared,
         domain: &str,
         id: Option<&str>,
@@ -218,7 +218,7 @@ impl Calls {
             let mut encoder = Encoder::new(&mut bytes, protocol);
             let (is_answer, id) = call.answer(&shared, &mut encoder).await;
             let answer = 0..bytes.len();
-            let granted = Grant::of(&shared, call.domain(), id.as_deref(), answer);
+            let granted = Grant::new(&shared, call.domain(), id.as_deref(), answer);
             Reply {
                 bytes,
                 is_answer,

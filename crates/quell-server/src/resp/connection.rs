@@ -23,7 +23,7 @@ use crate::budget::AddressBudget;
 use crate::config::Config;
 use crate::connections::Entry;
 use crate::hang_up::has_hung_up;
-use crate::listen::{Accepted, Stream, last_wait, leave};
+use crate::listen::{Accepted, Stream, close_lingering, last_wait};
 use crate::metrics::Refused;
 use crate::shared::Shared;
 
@@ -306,7 +306,7 @@ impl Connection {
         } = self;
         drop((input, session, reader));
         if output.is_within_budget() && (!output.is_empty() || stream.has_unsent()) {
-            leave(stream, output.unsent()).await;
+            close_lingering(stream, output.unsent()).await;
         }
     }
 }

@@ -309,7 +309,7 @@ impl Session {
     async fn wait_for(&mut self, asked: ReadCommand<'_>, out: &mut Vec<u8>) -> Next {
         let call = match asked {
             ReadCommand::Throttle(throttle) => Some(Call::throttle(throttle)),
-            ReadCommand::Command(request) => request.command.as_ref().ok().and_then(Call::of),
+            ReadCommand::Command(request) => request.command.as_ref().ok().and_then(Call::new),
         };
         if self.check(asked).is_ok()
             && let Some(call) = &call
@@ -330,7 +330,7 @@ impl Session {
             let mut encoder = Encoder::new(out, self.protocol);
             let (_, id) = Box::pin(call.answer(&self.shared, &mut encoder)).await;
             let answer = start..out.len();
-            let grant = Grant::of(&self.shared, call.domain(), id.as_deref(), answer);
+            let grant = Grant::new(&self.shared, call.domain(), id.as_deref(), answer);
             self.calls.granted.extend(grant);
         } else if let ReadCommand::Command(request) = asked
             && let Ok(command) = &request.command
@@ -340,7 +340,7 @@ impl Session {
             if let Command::Reserve(reserve) = command {
                 let domain = reserve.query.domain();
                 let answer = start..out.len();
-                let grant = Grant::of(&self.shared, domain, id.as_deref(), answer);
+                let grant = Grant::new(&self.shared, domain, id.as_deref(), answer);
                 self.calls.granted.extend(grant);
             }
         }
@@ -529,7 +529,7 @@ async fn wait_for_hold(
     match command {
         Command::Reserve(reserve) => {
             let limiter = &shared.limiter;
-            let failed = FailedCall::of(Operation::Acquire, &reserve.query, limiter.now());
+            let failed = FailedCall::new(Operation::Acquire, &reserve.query, limiter.now());
             let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
             let answer = shared.traced(failed, answer.await);
             let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());

@@ -99,7 +99,7 @@ impl<W: Write> Out<W> {
         }
         for active in limits {
             // States under a limit that has no record are left out when they are read.
-            if let Some(record) = LimitRecord::of(active) {
+            if let Some(record) = LimitRecord::new(active) {
                 self.push(&record)?;
             }
         }

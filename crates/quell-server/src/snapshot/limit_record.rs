@@ -109,7 +109,7 @@ struct BanRuleRecord {
 impl LimitRecord {
     /// The record of a limit without an id or a place.
     pub(super) fn of_limit(limit: &Limit) -> Option<Self> {
-        Self::of(&ActiveLimit {
+        Self::new(&ActiveLimit {
             id: LimitId::default(),
             limit: limit.clone(),
             since: Monotonic::ORIGIN,
@@ -118,12 +118,12 @@ impl LimitRecord {
     }
 
     /// The record; `None` for an algorithm that this format cannot hold.
-    pub(super) fn of(active: &ActiveLimit) -> Option<Self> {
+    pub(super) fn new(active: &ActiveLimit) -> Option<Self> {
         Some(Self {
             id: active.id.0,
             since: active.since.as_nanos(),
             place: active.place.0,
-            algorithm: AlgorithmRecord::of(active.limit.algorithm())?,
+            algorithm: AlgorithmRecord::new(active.limit.algorithm())?,
             ban: active.limit.ban().map(|ban| BanRuleRecord {
                 after: ban.after(),
                 within: ban.within(),
@@ -152,7 +152,7 @@ impl TryFrom<LimitRecord> for ActiveLimit {
 }
 
 impl AlgorithmRecord {
-    fn of(algorithm: Algorithm) -> Option<Self> {
+    fn new(algorithm: Algorithm) -> Option<Self> {
         Some(match algorithm {
             Algorithm::TokenBucket(bucket) => match (bucket.warm_up, bucket.cold_factor) {
                 (Some(warm_up), Some(cold_factor)) => Self::WarmingUp {
@@ -253,7 +253,7 @@ mod tests {
                 since: Monotonic::from_nanos(id as u64),
                 place: LimitPlace::new(&[1, 2, 3]),
             };
-            let record = LimitRecord::of(&active).unwrap();
+            let record = LimitRecord::new(&active).unwrap();
             let bytes = postcard::to_stdvec(&record).unwrap();
             let record: LimitRecord = postcard::from_bytes(&bytes).unwrap();
             assert_eq!(ActiveLimit::try_from(record), Ok(active));

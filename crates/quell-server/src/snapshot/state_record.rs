@@ -85,7 +85,7 @@ impl From<&Saved> for StateRecord {
             overflow: saved.overflow,
             limit: saved.state.limit.0,
             usage: UsageRecord::from(saved.state.usage.clone()),
-            versions: versions.filter_map(VersionRecord::of).collect(),
+            versions: versions.filter_map(VersionRecord::new).collect(),
             ban: saved.state.ban.as_deref().map(BanStateRecord::from),
             name: saved.name.as_deref().map(<[u8]>::to_vec),
             ban_reason: saved.ban_reason.clone(),
@@ -119,7 +119,7 @@ impl From<StateRecord> for Saved {
 }
 
 impl VersionRecord {
-    fn of(version: &Version) -> Option<Self> {
+    fn new(version: &Version) -> Option<Self> {
         Some(Self {
             limit: LimitRecord::of_limit(&version.limit)?,
             usage: UsageRecord::from(version.usage.clone()),

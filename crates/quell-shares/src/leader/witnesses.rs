@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use quell_core::time::Monotonic;
 
-use super::went_back::{Number, WentBack};
+use super::store_rollback::{Number, StoreRollback};
 use crate::generation;
 use crate::plan::MemberId;
 
@@ -173,14 +173,14 @@ impl Witnesses {
     }
 
     /// The proof, if there are enough. It names the number that is least above what the store has.
-    pub(super) fn proof(&self) -> Option<WentBack> {
+    pub(super) fn proof(&self) -> Option<StoreRollback> {
         if self.0.len() < ENOUGH {
             return None;
         }
         let proving = self.checked().filter(|claim| claim.can_prove());
         let count = proving.clone().count();
         let least = proving.min_by_key(|claim| claim.seen.saturating_sub(claim.known))?;
-        (count >= ENOUGH).then_some(WentBack {
+        (count >= ENOUGH).then_some(StoreRollback {
             member: Some(least.member),
             others: count - 1,
             number: least.number,

@@ -94,7 +94,7 @@ impl Ledger {
                 horizon.add(holding);
                 continue;
             };
-            let one = One::of(&self.record, &account.seat, limit, self.drift);
+            let one = One::new(&self.record, &account.seat, limit, self.drift);
             let (version, granted) = one.decide(&times, holding, horizon);
             self.latest = self.latest.max(version.leases_end());
             holding.sent = version.leases[0].right.rate;
@@ -126,8 +126,8 @@ impl Ledger {
     /// Pushes other rates to a few waiting members: less to those that have more than is planned,
     /// more to those that have less.
     pub(super) fn push_some(&mut self, now: u64, but: Option<MemberId>, effects: &mut Vec<Effect>) {
-        for _ in 0..PUSHES.min(self.hungry.len()) {
-            let Some(member) = self.hungry.pop_front() else {
+        for _ in 0..PUSHES.min(self.push_queue.len()) {
+            let Some(member) = self.push_queue.pop_front() else {
                 return;
             };
             // A member that was just answered keeps waiting if there was too little.
@@ -138,7 +138,7 @@ impl Ledger {
             }
             // There is no room, or not enough yet: other members must give theirs back first.
             if self.is_short(member) {
-                self.hungry.push_back(member);
+                self.push_queue.push_back(member);
             }
         }
     }
@@ -150,9 +150,9 @@ impl Ledger {
     }
 
     /// Notes that a member's lease differs from what is planned.
-    pub(super) fn wants_push(hungry: &mut VecDeque<MemberId>, member: MemberId) {
-        if hungry.len() < HUNGRY && !hungry.contains(&member) {
-            hungry.push_back(member);
+    pub(super) fn wants_push(push_queue: &mut VecDeque<MemberId>, member: MemberId) {
+        if push_queue.len() < HUNGRY && !push_queue.contains(&member) {
+            push_queue.push_back(member);
         }
     }
 
@@ -182,7 +182,7 @@ impl Ledger {
             if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
-            let one = One::of(&self.record, &account.seat, limit, self.drift);
+            let one = One::new(&self.record, &account.seat, limit, self.drift);
             horizon.remove(holding);
             let room = horizon
                 .headroom(one.unit.rate, holding.target, ends)
@@ -274,7 +274,7 @@ struct One<'a> {
 }
 
 impl<'a> One<'a> {
-    fn of(record: &'a Record, seat: &'a Seat, limit: &'a Limit, drift: Drift) -> Self {
+    fn new(record: &'a Record, seat: &'a Seat, limit: &'a Limit, drift: Drift) -> Self {
         Self {
             plan: record.plan_of(seat),
             seat,

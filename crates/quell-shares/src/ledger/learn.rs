@@ -76,14 +76,14 @@ impl Ledger {
         let restored = self.record.restored.map(|restored| restored.lease);
         let lease = saturating_nanos(known.max(restored).unwrap_or_default());
         let leases_until = quiet_until + self.drift.longest(lease) + GRAIN;
-        self.set_aside();
+        self.reserve_unheard();
         let seats = self.record.seats.clone();
         let same = |epoch: u64| generation::of(epoch) == generation::of(self.epoch);
         let before = |snapshot: &Snapshot| same(snapshot.epoch) && snapshot.epoch < self.epoch;
-        let usable = |one: &Snapshot| self.strangers.is_none() && before(one);
+        let usable = |one: &Snapshot| self.unheard_members.is_none() && before(one);
         let snapshot = snapshot.filter(usable);
         for seat in seats {
-            let mut account = Account::of(seat, now);
+            let mut account = Account::new(seat, now);
             let seat = &account.seat;
             let left = snapshot.as_ref().and_then(|snapshot| snapshot.find(seat));
             if let Some(left) = left {
@@ -95,7 +95,7 @@ impl Ledger {
                     let limit = left.held.limit;
                     version.of = self.record.rate_by(left.revision, limit);
                     version.rescale(left.held.whole, self.record.whole(limit));
-                    Holding::of(limit, version)
+                    Holding::new(limit, version)
                 });
                 account.holdings = holdings.collect();
                 account.known = true;
@@ -115,7 +115,7 @@ impl Ledger {
     /// What a member may hold if nothing is known except that all its leases are dead: its base of
     /// any plan.
     pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
-        if self.strangers.is_some() {
+        if self.unheard_members.is_some() {
             // What it has is part of what is set aside.
             return Vec::new();
         }
@@ -148,7 +148,7 @@ impl Ledger {
             }
             // The member may follow any plan, so it counts as following none.
             version.revision = 0;
-            Holding::of(id, version)
+            Holding::new(id, version)
         };
         self.record.limits().into_iter().map(holding).collect()
     }
@@ -167,7 +167,7 @@ impl Ledger {
             let (record, drift) = (&self.record, self.drift);
             let told = account.told.unwrap_or(now);
             let held = held.iter().map(|held| {
-                let most = Most::of(record, held.limit);
+                let most = Most::new(record, held.limit);
                 let mut version = bound(drift, now, told, &most.held(held));
                 version.revision = report.revision;
                 version.of = claimed(record, held.limit, held.whole);
@@ -188,7 +188,7 @@ impl Ledger {
                     version.leases = Default::default();
                 }
                 version.rescale(held.whole, record.whole(held.limit));
-                Holding::of(held.limit, version)
+                Holding::new(held.limit, version)
             });
             let held = in_order(held);
             account.change(&mut self.horizons, now, |holding| {
@@ -221,7 +221,7 @@ impl Ledger {
         let all_known = self.accounts.values().all(|account| account.known);
         let is_over = now >= leases_until;
         // Strangers may have leases, too.
-        let all_known = all_known && self.strangers.is_none();
+        let all_known = all_known && self.unheard_members.is_none();
         if now >= self.quiet_until && (all_known || is_over) {
             self.phase = Phase::Granting;
             for account in self.accounts.values_mut() {
@@ -263,7 +263,7 @@ impl Ledger {
     }
 
     /// What a successor needs; `None` while this leader itself is learning, or counts members that it has
-    /// not heard among strangers: an operator may say that there are none before the successor is elected.
+    /// not heard among the unheard: an operator may say that all were heard before the successor is elected.
     pub(crate) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));
@@ -295,7 +295,7 @@ impl Ledger {
                 limits,
             }
         });
-        let knows = self.grants() && self.strangers.is_none();
+        let knows = self.grants() && self.unheard_members.is_none();
         knows.then(|| Snapshot {
             epoch: self.epoch,
             accounts: accounts.collect(),
@@ -373,7 +373,7 @@ pub(super) struct Most {
 }
 
 impl Most {
-    pub(super) fn of(record: &Record, limit: LimitId) -> Self {
+    pub(super) fn new(record: &Record, limit: LimitId) -> Self {
         let mut most = Self {
             right: Right::NONE,
             lease: Duration::ZERO,

@@ -112,7 +112,7 @@ impl Ledger {
         if !self.grants() {
             return;
         }
-        let strangers = self.strangers.is_some();
+        let unheard = self.unheard_members.is_some();
         let drained: BTreeSet<MemberId> = { self.record.seats.iter() }
             .filter(|seat| seat.draining && !self.is_drain_undone(seat.member))
             .map(|seat| seat.member)
@@ -127,7 +127,7 @@ impl Ledger {
             let nothing = holdings.all(|holding| holding.is_nothing(now));
             // Of a member that was not heard since a restore, nothing is known: what it has is part of what is
             // set aside, until it is said that nobody has that.
-            let nothing = nothing && (account.fenced || !strangers);
+            let nothing = nothing && (account.fenced || !unheard);
             if (over || drained) && account.known && !account.left && nothing {
                 account.left = true;
                 self.pending.leaves.push(Leave {
@@ -180,7 +180,7 @@ impl Ledger {
 
     /// Drops older plans that no member can follow any more.
     pub(super) fn prune(&mut self, now: u64) {
-        let waits = !self.grants() || self.latest == 0 || self.strangers.is_some();
+        let waits = !self.grants() || self.latest == 0 || self.unheard_members.is_some();
         let has_older = !self.record.older.is_empty() || self.record.merged.is_some();
         if !has_older || waits {
             return;
@@ -226,7 +226,7 @@ impl Ledger {
             }
             let joins = self.pending.joins.iter();
             let join = joins.clone().find(|join| join.nonce == seat.nonce);
-            let mut account = Account::of(seat, now);
+            let mut account = Account::new(seat, now);
             if let Some(join) = join {
                 let floors = join.floors.iter().map(|kept| boot(&self.record, kept));
                 account.holdings = in_order(floors);
@@ -240,7 +240,7 @@ impl Ledger {
             }
             self.accounts.insert(account.seat.member, account);
         }
-        self.end_strangers(now);
+        self.end_unheard(now);
         self.rebuild(now);
         self.settle_operations();
         for join in &joined {
@@ -252,7 +252,7 @@ impl Ledger {
 
     /// Converts what every member holds to the same parts of the new limits.
     fn rescale(&mut self, before: &Record) {
-        self.rescale_strangers(before);
+        self.rescale_unheard(before);
         for account in self.accounts.values_mut() {
             for holding in &mut account.holdings {
                 let limit = holding.limit;
@@ -352,7 +352,7 @@ const fn left(leave: Leave) -> Effect {
 
 /// What a process may use of a limit when it starts.
 fn boot(record: &Record, kept: &Kept) -> Holding {
-    let floor = Most::of(record, kept.limit).right(kept.right);
+    let floor = Most::new(record, kept.limit).right(kept.right);
     let mut version = Version {
         of: claimed(record, kept.limit, kept.whole),
         base: floor,
@@ -363,7 +363,7 @@ fn boot(record: &Record, kept: &Kept) -> Holding {
         ..Version::default()
     };
     version.rescale(kept.whole, record.whole(kept.limit));
-    Holding::of(kept.limit, version)
+    Holding::new(kept.limit, version)
 }
 
 /// The groups that a join names, each once.

@@ -48,7 +48,7 @@ impl Ledger {
         // Each plan with its limit, if it has that.
         let plans = plans.map(|plan| plan.and_then(|plan| Some((plan, plan.limit(id)?))));
         claims.clear();
-        let mut reserved = self.aside(at);
+        let mut reserved = self.reserved(at);
         for (member, account) in &self.accounts {
             let Some(holding) = account.holding(id, at) else {
                 continue;
@@ -88,7 +88,7 @@ impl Ledger {
             };
             holding.aim(self.shared, target);
             if takes_part && holding.sent.abs_diff(holding.target) > holding.target / 20 {
-                Self::wants_push(&mut self.hungry, *member);
+                Self::wants_push(&mut self.push_queue, *member);
             }
         }
     }

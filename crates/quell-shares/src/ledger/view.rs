@@ -140,7 +140,7 @@ pub struct LimitView {
     pub held_by_silent: u64,
     /// Micro-units per second that nobody may have after a restore, because members that were not heard
     /// may use them.
-    pub aside: u64,
+    pub reserved: u64,
     /// For how long the member that has waited longest for its planned share has waited.
     pub lag: Duration,
     /// Members without their whole static share, why, and what to do.
@@ -291,13 +291,13 @@ impl Ledger {
         let held = silent.filter_map(|account| account.holding(id, guess));
         let held = held.map(|holding| self.may_use(now, holding).max(holding.tail()));
         let all_known = self.accounts.values().all(|account| account.known);
-        let aside = self.aside(guess);
+        let reserved = self.reserved(guess);
         // Who was not heard may follow any plan, and so may who has what is set aside.
-        let largest = match all_known && aside == 0 {
+        let largest = match all_known && reserved == 0 {
             true => 0,
             false => self.record.largest_rate(id),
         };
-        let mut used = same_part(aside, self.record.whole(id).rate, largest);
+        let mut used = same_part(reserved, self.record.whole(id).rate, largest);
         let rates = self.record.current().map(|plan| plan.whole(id).rate);
         let (mut most, mut lag) = (rates.fold(largest, u64::max), 0);
         for holding in { self.accounts.values() }.filter_map(|a| a.holding(id, guess)) {
@@ -313,7 +313,7 @@ impl Ledger {
             most,
             in_use: if all_known { used.min(most) } else { most },
             held_by_silent: held.fold(0, u64::saturating_add),
-            aside,
+            reserved,
             lag: Duration::from_nanos(lag),
             shortage: self.base_shortage(id),
         })

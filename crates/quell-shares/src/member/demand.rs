@@ -19,7 +19,7 @@ const CHANGES: usize = 5;
 pub(crate) const LEAST_MARGIN: u64 = 100;
 
 /// And at most this part of it.
-const MOST_MARGIN: u64 = 5;
+const MAX_MARGIN: u64 = 5;
 
 /// The cost offered since the last report, and its rates at the reports before.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +37,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    pub(super) fn of(limit: LimitId) -> Self {
+    pub(super) fn new(limit: LimitId) -> Self {
         Self {
             limit,
             ..Self::default()
@@ -55,7 +55,7 @@ impl Demand {
         self.next = (self.next + 1) % CHANGES;
         self.last = rate;
         let moves = self.usual_change().saturating_mul(2);
-        self.margin = moves.clamp(self.rate / LEAST_MARGIN, self.rate / MOST_MARGIN);
+        self.margin = moves.clamp(self.rate / LEAST_MARGIN, self.rate / MAX_MARGIN);
     }
 
     /// All but one of the last changes are at least as large. A single move of demand changes two

@@ -30,7 +30,7 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn of(plan: &Plan) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
         let mut most = plan.clone();
         // One seat sets aside the least, so that it leaves the most for a rate.
         most.size.seats = 1;
@@ -52,7 +52,7 @@ impl Envelope {
 
     /// Merges a plan.
     pub(super) fn add(&mut self, newer: &Plan) {
-        let newer = Self::of(newer);
+        let newer = Self::new(newer);
         self.seats = self.seats.min(newer.seats);
         self.add_groups(&newer.most.groups, &newer.group_seats);
         self.add_limits(&newer);

@@ -205,7 +205,7 @@ impl Record {
         let oldest = self.older.remove(0);
         match &mut self.merged {
             Some(merged) => merged.add(&oldest),
-            None => self.merged = Some(Box::new(Envelope::of(&oldest))),
+            None => self.merged = Some(Box::new(Envelope::new(&oldest))),
         }
         self.keep_merged();
         true

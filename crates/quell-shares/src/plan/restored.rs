@@ -50,7 +50,7 @@ impl Record {
 
     /// The store was restored from a backup. From now on every number is of a higher generation, and
     /// leaders set aside what may be held by members that the record does not know, until
-    /// [`Record::no_strangers`]. The plan stays, under a new revision.
+    /// [`Record::mark_all_heard`]. The plan stays, under a new revision.
     ///
     /// # Errors
     /// [`RaiseError`] if the generation is not higher, or too high.
@@ -77,7 +77,7 @@ impl Record {
 
     /// Every process of the time before has reported, or is dead and its snapshot gone: an operator says
     /// so.
-    pub const fn no_strangers(&mut self) {
+    pub const fn mark_all_heard(&mut self) {
         self.restored = None;
     }
 }

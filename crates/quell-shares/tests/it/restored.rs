@@ -161,11 +161,11 @@ impl Leader {
     }
 
     /// What is set aside, in units per second, and how many have a seat.
-    fn aside(&self) -> (u64, usize) {
+    fn reserved(&self) -> (u64, usize) {
         let view = self.core.leads(at(self.now)).unwrap().view(at(self.now));
-        let aside = view.limits[0].aside;
-        assert_eq!(view.restored, aside > 0);
-        (aside.div_ceil(MICRO), view.members.len())
+        let reserved = view.limits[0].reserved;
+        assert_eq!(view.restored, reserved > 0);
+        (reserved.div_ceil(MICRO), view.members.len())
     }
 }
 
@@ -173,9 +173,9 @@ impl Leader {
 fn a_base_that_ends_while_an_older_leader_may_decide_is_a_floor() {
     let mut leader = Leader::new();
     leader.hear(0, 250, Duration::from_secs(3));
-    assert_eq!(leader.aside(), (975, 4));
+    assert_eq!(leader.reserved(), (975, 4));
     leader.hear(1, 250, Duration::from_secs(4));
-    assert_eq!(leader.aside(), (725, 4));
+    assert_eq!(leader.reserved(), (725, 4));
 }
 
 /// The backup knows a limit of 100/s, and since then there was one of 1000/s.
@@ -199,31 +199,31 @@ fn a_limit_that_is_not_known_is_what_members_say() {
 }
 
 #[test]
-fn only_words_lower_what_is_set_aside() {
+fn only_reports_lower_what_is_reserved() {
     let mut leader = Leader::new();
-    assert_eq!(leader.aside(), (1_000, 4));
+    assert_eq!(leader.reserved(), (1_000, 4));
     leader.hear(0, 250, Duration::from_secs(290));
-    assert_eq!(leader.aside(), (750, 4));
+    assert_eq!(leader.reserved(), (750, 4));
     // Another record of the weights gave the second one more.
     leader.hear(1, 300, Duration::from_secs(290));
-    assert_eq!(leader.aside(), (450, 4));
+    assert_eq!(leader.reserved(), (450, 4));
     // It is long after F; the seats of those that were heard come back.
     leader.pass(3_600);
-    assert_eq!(leader.aside(), (450, 2));
+    assert_eq!(leader.reserved(), (450, 2));
     leader.hear(2, 250, Duration::ZERO);
-    assert_eq!(leader.aside(), (425, 2));
+    assert_eq!(leader.reserved(), (425, 2));
     let mut effects = Vec::new();
     let dead = Operation::Deregister(MemberId(3));
     let taken = leader.core.operate(at(leader.now), dead, &mut effects);
     taken.unwrap();
     leader.store(effects);
-    assert_eq!(leader.aside(), (425, 1));
+    assert_eq!(leader.reserved(), (425, 1));
     let ledger = leader.core.leads(at(leader.now)).unwrap();
     let mut record = ledger.record().clone();
     record.version += 1;
-    record.no_strangers();
+    record.mark_all_heard();
     leader.store(vec![Effect::Write(record)]);
-    assert_eq!(leader.aside(), (0, 1));
+    assert_eq!(leader.reserved(), (0, 1));
 }
 
 /// Anybody with the credential of a node can say that it had the whole limit, and gave it up.
@@ -233,14 +233,14 @@ fn who_had_no_seat_lowers_nothing_and_who_had_one_its_own_part() {
     for (at, gave_up) in [true, false].into_iter().enumerate() {
         let liar = 4_242 + u32::try_from(at).unwrap();
         leader.join((liar, 70, 0), 1_000, gave_up);
-        assert_eq!(leader.aside(), (1_000, 5 + at));
+        assert_eq!(leader.reserved(), (1_000, 5 + at));
         // As a later start of its own, too.
         leader.join((liar, 71, leader.incarnation(liar)), 1_000, gave_up);
-        assert_eq!(leader.aside(), (1_000, 5 + at));
+        assert_eq!(leader.reserved(), (1_000, 5 + at));
     }
     // Of this one the record says what it had at most.
     leader.join((2, 72, 3), 1_000, true);
-    assert_eq!(leader.aside().0, 750);
+    assert_eq!(leader.reserved().0, 750);
     leader.join((3, 73, 4), 100, true);
-    assert_eq!(leader.aside().0, 650);
+    assert_eq!(leader.reserved().0, 650);
 }

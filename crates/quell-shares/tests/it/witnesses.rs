@@ -79,7 +79,7 @@ impl Leader {
                         self.core
                             .verified(at(self.now), at(self.now), record, &mut effects);
                     }
-                    Effect::WentBack(proof) => self.alarms.push(proof.to_string()),
+                    Effect::StoreRollback(proof) => self.alarms.push(proof.to_string()),
                     Effect::Write(record) => {
                         self.core.stored(at(self.now), record, &mut effects);
                     }
@@ -163,7 +163,10 @@ fn who_has_no_seat_stops_no_leader() {
         leader.pass(10);
     }
     assert!(leader.grants(1) && leader.grants(2) && leader.grants(3));
-    assert_eq!((leader.alarms.len(), leader.core.went_back()), (0, None));
+    assert_eq!(
+        (leader.alarms.len(), leader.core.store_rollback()),
+        (0, None)
+    );
     // The store is asked now and then, and an operator is told what it may be.
     assert!(leader.verifies < 40, "{}", leader.verifies);
     let told = leader.core.unproven().unwrap();
@@ -186,7 +189,7 @@ fn two_members_with_seats_prove_it_for_as_long_as_both_say_so() {
     leader.report(3, (11, 0));
     leader.pass(1_000);
     assert!(leader.is_stopped() && !leader.grants(2));
-    let proof = leader.core.went_back().unwrap();
+    let proof = leader.core.store_rollback().unwrap();
     assert_eq!(
         (proof.number, proof.seen, proof.stored),
         (Number::Epoch, 11, KEY)
@@ -257,7 +260,7 @@ fn a_coordinator_that_saw_the_store_go_back_leads_on_only_with_its_own_key() {
     let mut effects = Vec::new();
     let lost = quell_shares::leader::Why::KeyLost;
     leader.core.step_down(lost, &mut effects);
-    assert!(leader.core.went_back().is_some());
+    assert!(leader.core.store_rollback().is_some());
     let elect = |leader: &mut Leader, record: Record| {
         let elected = Elected {
             revision: 95,
@@ -275,7 +278,7 @@ fn a_coordinator_that_saw_the_store_go_back_leads_on_only_with_its_own_key() {
     leader.core.step_down(lost, &mut effects);
     elect(&mut leader, raised);
     assert_eq!(
-        (leader.is_stopped(), leader.core.went_back()),
+        (leader.is_stopped(), leader.core.store_rollback()),
         (false, None)
     );
 }
@@ -308,7 +311,7 @@ fn a_leader_that_has_its_key_writes_what_a_restored_store_has_lost() {
     );
     let alarm = effects
         .iter()
-        .any(|effect| matches!(effect, Effect::WentBack(proof) if proof.leads_on));
+        .any(|effect| matches!(effect, Effect::StoreRollback(proof) if proof.leads_on));
     assert!(alarm, "{effects:?}");
     assert!(!leader.is_stopped() && leader.grants(2));
 }

@@ -74,7 +74,7 @@ pub(super) fn older_record(world: &mut World) {
         // record does not know have a planned floor, and what they had is set aside.
         at_least(world, "L2", 0, 240);
     }
-    no_strangers(world, &[0, 1, 2, 3]);
+    mark_all_heard(world, &[0, 1, 2, 3]);
 }
 
 pub(super) fn bumped(world: &mut World) {
@@ -82,7 +82,7 @@ pub(super) fn bumped(world: &mut World) {
     much_happens(world);
     restore(world, true);
     pass(world, 20_000);
-    no_strangers(world, &[0, 1, 2, 3]);
+    mark_all_heard(world, &[0, 1, 2, 3]);
     // A member that comes later gets its static share of what was free.
     happen(world, Fault::KillNode(3));
     pass(world, 20_000);
@@ -117,7 +117,7 @@ pub(super) fn silent(world: &mut World) {
     all_share(world, &[0, 2], 480);
     pass(world, 30_000);
     all_share(world, &[0, 2, 3], 480);
-    no_strangers(world, &[0, 2, 3]);
+    mark_all_heard(world, &[0, 2, 3]);
 }
 
 pub(super) fn unknown_plan(world: &mut World) {
@@ -280,7 +280,7 @@ pub(super) fn under_its_leader(world: &mut World) {
     want(world, 1, 2_000);
     pass(world, 30_000);
     all_share(world, &[0, 1, 2, 3], 960);
-    no_strangers(world, &[0, 1, 2, 3]);
+    mark_all_heard(world, &[0, 1, 2, 3]);
 }
 
 pub(super) fn handed_over(world: &mut World) {
@@ -324,7 +324,7 @@ pub(super) fn drained(world: &mut World) {
 }
 
 /// An operator says that there are no strangers, and these members share the limit.
-fn no_strangers(world: &mut World, nodes: &[usize]) {
+fn mark_all_heard(world: &mut World, nodes: &[usize]) {
     happen(world, Fault::NoStrangers);
     pass(world, 2_000);
     all_share(world, nodes, 960);
@@ -358,7 +358,7 @@ pub(super) fn floors(world: &mut World) {
     restore_and_hear(world, 3);
     all_share(world, &[0, 1, 2], 60);
     pass(world, 75_000);
-    no_strangers(world, &[0, 1, 2, 3]);
+    mark_all_heard(world, &[0, 1, 2, 3]);
 }
 
 pub(super) fn floors_unheard(world: &mut World) {
@@ -369,7 +369,7 @@ pub(super) fn floors_unheard(world: &mut World) {
     restore_and_hear(world, 1);
     at_least(world, "L2", 0, 23);
     pass(world, 85_000);
-    no_strangers(world, &[0, 1, 2, 3]);
+    mark_all_heard(world, &[0, 1, 2, 3]);
 }
 
 /// The word of the operator comes when a leader has handed over that had not heard one of the members, but
@@ -402,7 +402,7 @@ pub(super) fn seat_was_given_back(world: &mut World) {
     cut(world, 2, true, true, 60_000);
     restore(world, false);
     pass(world, 65_000);
-    no_strangers(world, &[0, 1, 2, 3]);
+    mark_all_heard(world, &[0, 1, 2, 3]);
 }
 
 pub(super) fn all_restart(world: &mut World) {

@@ -112,7 +112,7 @@ impl World {
                     let snapshot = None;
                     self.ask_later(chair, Ask::Resign { epoch, snapshot }, held);
                 }
-                Effect::WentBack(proof) => {
+                Effect::StoreRollback(proof) => {
                     self.counts.alarms += 1;
                     self.blame((!self.restored).then(|| Violation {
                         at: self.now,

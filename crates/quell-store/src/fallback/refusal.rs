@@ -276,7 +276,7 @@ mod tests {
     /// bucket's state.
     #[test]
     fn what_is_held_or_owed_is_remembered_as_it_is() {
-        let line = WaitLimits::of(Duration::from_secs(60));
+        let line = WaitLimits::new(Duration::from_secs(60));
         let mut answered = Vec::new();
         for case in 0..3 {
             let limit = Limit::per_second(10).burst(20).build().unwrap();

@@ -31,7 +31,7 @@ pub(super) enum Ask {
 
 /// What the store said.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Landed {
+pub(super) enum StoreReply {
     /// It decided on units, then.
     Units(Decision, Option<Wall>),
     /// It charged these.
@@ -136,13 +136,13 @@ impl Machine {
     }
 
     /// The outcome of what was asked.
-    pub(super) fn land(&mut self, now: Monotonic, ask: Ask, landed: Landed) {
+    pub(super) fn land(&mut self, now: Monotonic, ask: Ask, landed: StoreReply) {
         match (self, ask, landed) {
-            (Self::Leased(lease), Ask::Units(request), Landed::Units(decision, decided)) => {
+            (Self::Leased(lease), Ask::Units(request), StoreReply::Units(decision, decided)) => {
                 lease.answer(now, request.number, &decision, decided);
             }
             (Self::Leased(lease), Ask::Units(request), _) => lease.lost(request.number),
-            (Self::Synced(key), Ask::Totals(request), Landed::Totals(paid)) => {
+            (Self::Synced(key), Ask::Totals(request), StoreReply::Totals(paid)) => {
                 key.answer(now, request.number, &paid.next, paid.paid);
             }
             (Self::Synced(key), Ask::Totals(request), _) => key.lost(now, request.number),

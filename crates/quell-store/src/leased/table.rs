@@ -24,7 +24,7 @@ use quell_shares::proof::Proof;
 use quell_shares::synced::{SyncStep, SyncedKey};
 use tokio::sync::watch;
 
-use super::machine::{Ask, Landed, Machine};
+use super::machine::{Ask, Machine, StoreReply};
 use super::{LeaseNumbers, is_leased};
 use crate::split::OwnedSet;
 use quell::clock::{Clock, read_again};
@@ -35,7 +35,7 @@ use quell::store::memory::{Fingerprint, HashKey, PrintHasher};
 const SHARDS: usize = 64;
 
 /// Keys with a lease in one shard: 16,384 in all, some 20 MB and twice their keys.
-const MOST_LEASES: usize = 256;
+const MAX_LEASES: usize = 256;
 
 /// Bytes of a key that may have a lease, so that whoever chooses keys does not choose how much memory leases take.
 /// Longer ones stay strict.
@@ -126,7 +126,7 @@ pub(super) struct Attempt<'a> {
 }
 
 /// What a lease says to one charge.
-pub(super) enum Taken {
+pub(super) enum LeaseDecision {
     Decided(Decision),
     Wait(watch::Receiver<()>),
     Strict,
@@ -184,10 +184,10 @@ impl Shard {
             if !self.is_hot(print, now, attempt.is_again) {
                 return None;
             }
-            if self.leases.len() >= MOST_LEASES {
+            if self.leases.len() >= MAX_LEASES {
                 self.drop_idle(now);
             }
-            if self.leases.len() >= MOST_LEASES {
+            if self.leases.len() >= MAX_LEASES {
                 return None;
             }
             let machine = Machine::new(charge.policy.rung, terms, now, charge.cost.get())?;
@@ -379,7 +379,7 @@ impl LeaseTable {
         print: Fingerprint,
         (key, charge): (Key<'_>, &Charge<'_>),
         attempt: Attempt<'_>,
-    ) -> (Taken, Option<Box<NewFlight>>) {
+    ) -> (LeaseDecision, Option<Box<NewFlight>>) {
         let mut shard = self.shard(print).lock();
         let shard = &mut *shard;
         let cost = charge.cost.get();
@@ -387,7 +387,7 @@ impl LeaseTable {
             Some(hot) if hot.limit == Some(charge.active.id) => hot,
             _ => match shard.new_hot(print, (key, charge), attempt) {
                 Some(hot) => hot,
-                None => return (Taken::Strict, None),
+                None => return (LeaseDecision::Strict, None),
             },
         };
         let now = match hot.machine.ends_with_window() {
@@ -396,12 +396,13 @@ impl LeaseTable {
         };
         let (step, ask) = hot.machine.take(now, cost, attempt.is_again);
         let flight = ask.map(|ask| hot.fly(print, ask, now));
-        let decided = |outcome| Taken::Decided(decision(&hot.machine, charge, now, outcome));
+        let decided =
+            |outcome| LeaseDecision::Decided(decision(&hot.machine, charge, now, outcome));
         let taken = match (step, &hot.landing) {
             (SyncStep::Allow, _) => decided(Outcome::Allow),
             (SyncStep::Deny(wait), _) => decided(Outcome::Deny(RetryAfter::After(wait))),
-            (SyncStep::Wait, Some(landing)) => Taken::Wait(landing.clone()),
-            (SyncStep::Wait, None) | (SyncStep::Strict, _) => Taken::Strict,
+            (SyncStep::Wait, Some(landing)) => LeaseDecision::Wait(landing.clone()),
+            (SyncStep::Wait, None) | (SyncStep::Strict, _) => LeaseDecision::Strict,
         };
         if step == SyncStep::Allow {
             hot.audit.count(cost);
@@ -409,7 +410,7 @@ impl LeaseTable {
                 hot.machine.set_aside(cost);
             }
         }
-        shard.decided += u64::from(matches!(taken, Taken::Decided(_)));
+        shard.decided += u64::from(matches!(taken, LeaseDecision::Decided(_)));
         shard.requests += u64::from(flight.is_some());
         (taken, flight)
     }
@@ -441,7 +442,7 @@ impl LeaseTable {
         &self,
         flight: &Flight,
         now: Monotonic,
-        landed: Landed,
+        landed: StoreReply,
         charged: Option<Arc<OwnedSet>>,
     ) {
         let mut shard = self.shard(flight.print).lock();
@@ -458,10 +459,10 @@ impl LeaseTable {
         };
         let charged = charged.filter(is_current);
         let said = match &landed {
-            Landed::Units(decision, Some(decided)) => Some((*decision, *decided)),
-            Landed::Totals(paid) => Some((paid.next, paid.store_time)),
+            StoreReply::Units(decision, Some(decided)) => Some((*decision, *decided)),
+            StoreReply::Totals(paid) => Some((paid.next, paid.store_time)),
             // A denial that was kept in this process, or no answer.
-            Landed::Units(_, None) | Landed::Lost => None,
+            StoreReply::Units(_, None) | StoreReply::Lost => None,
         };
         if let Some((decision, decided)) = said {
             hot.proof.note(now, &decision, decided);
@@ -470,10 +471,12 @@ impl LeaseTable {
             }
         }
         match (&landed, flight.ask) {
-            (Landed::Units(decision, _), Ask::Units(request)) if decision.outcome.is_allow() => {
+            (StoreReply::Units(decision, _), Ask::Units(request))
+                if decision.outcome.is_allow() =>
+            {
                 hot.audit.charged(request.units);
             }
-            (Landed::Totals(paid), Ask::Totals(request)) => hot.audit.paid(&request, paid.paid),
+            (StoreReply::Totals(paid), Ask::Totals(request)) => hot.audit.paid(&request, paid.paid),
             _ => {}
         }
         hot.machine.land(now, flight.ask, landed);

@@ -62,7 +62,7 @@ pub(super) struct Parted<'a, 'r> {
 }
 
 impl<'a, 'r> Parted<'a, 'r> {
-    pub(super) fn of(set: &'a LimitSet<'r>, shares: &Shares) -> Self {
+    pub(super) fn new(set: &'a LimitSet<'r>, shares: &Shares) -> Self {
         let charges = || set.charges().iter().enumerate();
         let others = charges().filter(|(_, charge)| !is_shared(charge));
         let places: Vec<usize> = others.map(|(place, _)| place).collect();

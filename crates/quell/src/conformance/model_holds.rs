@@ -212,7 +212,7 @@ impl Model {
         }
         if !stands {
             finished.status = if found {
-                HoldStatus::of(&ending)
+                HoldStatus::new(&ending)
             } else {
                 HoldStatus::Expired
             };

@@ -68,7 +68,7 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
         is_placed: false,
     };
     let claim = Claim {
-        wait: Some(WaitLimits::of(if is_in { most } else { Duration::ZERO })),
+        wait: Some(WaitLimits::new(if is_in { most } else { Duration::ZERO })),
         ..Claim::plain(&id)
     };
     let (began, decision, turn) = key.with(|now, charge, state| {
@@ -87,7 +87,7 @@ pub(super) async fn acquire<K: Hash + ?Sized, C: Clock>(
     guard.is_placed = true;
     let wait = Wait {
         began: began.monotonic,
-        limits: WaitLimits::of(most),
+        limits: WaitLimits::new(most),
         end: began.monotonic.saturating_add(decision.delay),
         after: decision.delay.saturating_sub(turn),
     };

@@ -29,7 +29,7 @@ const FORMAT: &str = "quell rules 1";
 const ENDING: &str = "version";
 
 /// The longest file that is read, in bytes: more than any text that is pushed by hand.
-const MOST_BYTES: u64 = 64 * 1_024 * 1_024;
+const MAX_BYTES: u64 = 64 * 1_024 * 1_024;
 
 /// The rules in a directory. It does not tell of changes: who follows looks once a second.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl DirectoryRules {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed(&error)),
         };
-        let mut file = BufReader::new(file.take(MOST_BYTES));
+        let mut file = BufReader::new(file.take(MAX_BYTES));
         let mut line = || {
             let mut line = String::new();
             let read = file.read_line(&mut line);
@@ -276,7 +276,7 @@ impl RuleStore for DirectoryRules {
         let at = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let at_ms = u64::try_from(at.as_millis()).unwrap_or(u64::MAX);
         let number = Head::after(from, "").number();
-        let (from, version) = (from.cloned(), Version::of(number, at_ms, &draft));
+        let (from, version) = (from.cloned(), Version::from_draft(number, at_ms, &draft));
         self.work(move |own| own.add_after(from.as_ref(), &version))
     }
 }

@@ -42,7 +42,7 @@ pub enum HoldStatus {
 impl HoldStatus {
     /// The status after this ending.
     #[must_use]
-    pub const fn of(ending: &Ending) -> Self {
+    pub const fn new(ending: &Ending) -> Self {
         match ending {
             Ending::Settle(_) => Self::Settled,
             Ending::Cancel => Self::Cancelled,

@@ -516,7 +516,7 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
+    fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Some(Arc::clone(clock));
     }
 

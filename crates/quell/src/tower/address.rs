@@ -25,8 +25,8 @@ use super::gate::Failure;
 /// use quell::tower::RemoteAddress;
 /// use tonic::transport::server::TcpConnectInfo;
 ///
-/// let in_axum = RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
-/// let in_tonic = RemoteAddress::of(TcpConnectInfo::remote_addr);
+/// let in_axum = RemoteAddress::new(|connected: &ConnectInfo<SocketAddr>| Some(connected.0));
+/// let in_tonic = RemoteAddress::new(TcpConnectInfo::remote_addr);
 /// # drop((in_axum, in_tonic));
 /// ```
 ///
@@ -61,7 +61,7 @@ impl RemoteAddress {
     /// decide. A request *without* the extension is answered 500, because the server was not set up to
     /// add it, and the limit would silently do nothing.
     #[must_use]
-    pub fn of<C: Send + Sync + 'static>(
+    pub fn new<C: Send + Sync + 'static>(
         read: impl Fn(&C) -> Option<SocketAddr> + Send + Sync + 'static,
     ) -> Self {
         let extension = type_name::<C>();

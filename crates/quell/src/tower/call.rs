@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::gate::{Admission, Failure, Gate};
-use super::permit::{self, Course, Permit};
+use super::permit::{self, CallPhase, Permit};
 use crate::limiter::Limiter;
 use crate::store::HoldStore;
 
@@ -231,8 +231,8 @@ where
                     let response = permit::keep(&mut permit, inner.call(call)).await;
                     if let Some(permit) = &mut permit {
                         permit.answered(match &response {
-                            Ok(_) => Course::Served,
-                            Err(_) => Course::Failed,
+                            Ok(_) => CallPhase::Served,
+                            Err(_) => CallPhase::Failed,
                         });
                     }
                     let bill = permit.as_ref().and_then(Permit::bill);

@@ -15,7 +15,7 @@ pub(super) type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// The fields for each limit that is not in shadow.
 pub(super) fn fields(rules: &RuleSet, query: &Query<'_>, verdict: &Verdict) -> Fields {
-    let items = RateLimitItem::of(rules, query, verdict);
+    let items = RateLimitItem::for_verdict(rules, query, verdict);
     let fields = [
         (RATE_LIMIT_POLICY, definition_field(&items)),
         (RATE_LIMIT, status_field(&items)),

@@ -127,13 +127,13 @@ impl<S: HoldStore> Gate<S> {
                 return Admission::Overloaded;
             }
             Err(error) if is_of_store(&error) => {
-                self.tell(&Failure::Ask(error));
+                self.report(&Failure::Ask(error));
                 let (verdict, keep) = (self.declared(), None);
                 Admitted { verdict, keep }
             }
             Err(error) => {
                 let failure = Failure::Ask(error);
-                self.tell(&failure);
+                self.report(&failure);
                 return Admission::Broken(failure);
             }
         };
@@ -144,7 +144,7 @@ impl<S: HoldStore> Gate<S> {
         let id = id.and_then(|id| HoldId::new(query.domain(), id));
         let permit = id.zip(keep).map(|(id, keep)| {
             let bill = self.pays_later.then(Bill::default);
-            Permit::of(&self.limiter, id, keep, bill)
+            Permit::new(&self.limiter, id, keep, bill)
         });
         Admission::Allowed(verdict, permit)
     }
@@ -159,7 +159,7 @@ impl<S: HoldStore> Gate<S> {
         }
     }
 
-    pub(super) fn tell(&self, failure: &Failure) {
+    pub(super) fn report(&self, failure: &Failure) {
         if let Some(listener) = &self.listener {
             listener(failure);
         }

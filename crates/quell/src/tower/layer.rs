@@ -23,7 +23,7 @@ use super::entries::{ADDRESS, Entries};
 use super::fields::{Fields, fields};
 use super::gate::{Admission, Failure, Gate};
 use super::grpc;
-use super::permit::{self, Course, Permit};
+use super::permit::{self, CallPhase, Permit};
 use super::refusal;
 use crate::limiter::Limiter;
 use crate::store::HoldStore;
@@ -60,7 +60,7 @@ struct Shared<S> {
     gate: Gate<S>,
     domain: Arc<str>,
     entries: Entries,
-    tell: Tell,
+    send_fields: SendFields,
     /// For rules that have none.
     page: Option<Arc<RefusalPage>>,
     #[derive_where(skip(Debug))]
@@ -72,14 +72,14 @@ type CostAfter = Arc<dyn Fn(&response::Parts) -> Option<u64> + Send + Sync>;
 
 /// Which responses get the `RateLimit` fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Tell {
+pub enum SendFields {
     /// On all, so that clients can slow down before they are refused.
     #[default]
-    Everyone,
+    Always,
     /// On refusals only.
-    Refused,
+    OnRefusal,
     /// On none. A refusal still has `Retry-After`.
-    Nobody,
+    Never,
 }
 
 impl LimitLayer<MemoryStore> {
@@ -122,7 +122,7 @@ impl<S: HoldStore> LimitLayer<S> {
             gate: Gate::new(limiter),
             domain: Arc::from(domain),
             entries,
-            tell: Tell::default(),
+            send_fields: SendFields::default(),
             page: None,
             cost_after: None,
         };
@@ -141,8 +141,8 @@ impl<S: HoldStore> LimitLayer<S> {
 
     /// Which responses get the `RateLimit` fields; by default all.
     #[must_use]
-    pub fn tell(mut self, tell: Tell) -> Self {
-        Arc::make_mut(&mut self.shared).tell = tell;
+    pub fn send_fields(mut self, send_fields: SendFields) -> Self {
+        Arc::make_mut(&mut self.shared).send_fields = send_fields;
         self
     }
 
@@ -292,18 +292,18 @@ where
 }
 
 /// What a response tells about the service: 503 and 504 mean that it lacked room or time.
-fn course<B, E>(response: &Result<Response<B>, E>) -> Course {
+fn course<B, E>(response: &Result<Response<B>, E>) -> CallPhase {
     let Ok(response) = response else {
-        return Course::Failed;
+        return CallPhase::Failed;
     };
     let status = response.status();
     let is_busy = status == StatusCode::SERVICE_UNAVAILABLE
         || status == StatusCode::GATEWAY_TIMEOUT
         || grpc::is_busy(response.headers());
     if is_busy {
-        Course::Failed
+        CallPhase::Failed
     } else {
-        Course::Served
+        CallPhase::Served
     }
 }
 
@@ -323,7 +323,7 @@ impl<S: HoldStore> Shared<S> {
         let query = match self.entries.query(&self.domain, request) {
             Ok(query) => query,
             Err(failure) => {
-                self.gate.tell(&failure);
+                self.gate.report(&failure);
                 return refuse(match failure {
                     Failure::Path(_) => refusal::UNREADABLE,
                     _ => refusal::INTERNAL,
@@ -336,7 +336,7 @@ impl<S: HoldStore> Shared<S> {
         };
         match self.gate.admit(&query).await {
             Admission::Allowed(verdict, permit) => {
-                let fields = fields(&verdict, self.tell == Tell::Everyone);
+                let fields = fields(&verdict, self.send_fields == SendFields::Always);
                 Admitted::Allowed(Arc::new(verdict), fields, permit)
             }
             Admission::Denied(verdict) => {
@@ -344,11 +344,11 @@ impl<S: HoldStore> Shared<S> {
                 let own = (!verdict.degraded)
                     .then_some(self.page.as_deref())
                     .flatten();
-                let page = RefusalPage::of(&rules, &query, &verdict).or(own);
+                let page = RefusalPage::for_verdict(&rules, &query, &verdict).or(own);
                 let mut response = refusal::denied(&verdict, page, &request.headers);
                 response
                     .headers_mut()
-                    .extend(fields(&verdict, self.tell != Tell::Nobody));
+                    .extend(fields(&verdict, self.send_fields != SendFields::Never));
                 response.extensions_mut().insert(Arc::new(verdict));
                 Admitted::Refused(response)
             }

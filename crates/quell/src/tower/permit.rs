@@ -22,7 +22,7 @@ pub(super) struct Permit {
     #[derive_where(skip)]
     holder: Box<dyn Holder>,
     bill: Option<Bill>,
-    course: Course,
+    course: CallPhase,
     /// The interval of renewals: half of the time that a hold lasts.
     every: Duration,
     due: Monotonic,
@@ -32,7 +32,7 @@ pub(super) struct Permit {
 
 /// How far a call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
+pub(super) enum CallPhase {
     /// The service is handling it.
     UnderWay,
     /// The service answered.
@@ -71,7 +71,7 @@ impl<S: HoldStore> Holder for PermitHolder<S> {
 
 impl Permit {
     /// The hold `id`, which lasts for `keep` without being renewed.
-    pub(super) fn of<S: HoldStore>(
+    pub(super) fn new<S: HoldStore>(
         limiter: &Arc<Limiter<S>>,
         id: HoldId,
         keep: Duration,
@@ -83,7 +83,7 @@ impl Permit {
             due: limiter.now().monotonic.saturating_add(every),
             holder: Box::new(PermitHolder { limiter, id }),
             bill,
-            course: Course::UnderWay,
+            course: CallPhase::UnderWay,
             every,
             alarm: None,
         }
@@ -95,7 +95,7 @@ impl Permit {
     }
 
     /// Records how the service answered.
-    pub(super) const fn answered(&mut self, course: Course) {
+    pub(super) const fn answered(&mut self, course: CallPhase) {
         self.course = course;
     }
 
@@ -133,9 +133,9 @@ impl Drop for Permit {
         self.holder.end(match (cost, self.course) {
             // Its cost has to be paid, whatever happened to it.
             (Some(units), _) => Ending::Settle(units.into()),
-            (None, Course::Failed) => Ending::Fail,
+            (None, CallPhase::Failed) => Ending::Fail,
             // How long its caller stayed says nothing about the service. An estimate stays charged.
-            (None, Course::UnderWay) if self.bill.is_none() => Ending::Cancel,
+            (None, CallPhase::UnderWay) if self.bill.is_none() => Ending::Cancel,
             (None, _) => Ending::Release,
         });
     }

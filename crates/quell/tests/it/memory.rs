@@ -8,7 +8,7 @@ use quell::conformance::{
     exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, same_as_model,
 };
 use quell::store::memory::{HashKey, MemoryStore};
-use quell::store::{Action, MOST_REASON};
+use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -430,7 +430,7 @@ async fn a_long_reason_of_a_ban_is_cut() {
         Query::new("d").entry("user", "bob"),
         Duration::from_secs(60),
     );
-    let reason = "\u{e9}".repeat(MOST_REASON + 1);
+    let reason = "\u{e9}".repeat(MAX_REASON + 1);
     let ban = Action::Ban(minute, Some(&reason));
     assert_eq!(limiter.administer(&query, ban).await, Ok(1));
     let seen = async || {
@@ -446,7 +446,7 @@ async fn a_long_reason_of_a_ban_is_cut() {
                 .and_then(|(_, view)| view.ban_reason),
         ]
     };
-    let kept = Some("\u{e9}".repeat(MOST_REASON).into_boxed_str());
+    let kept = Some("\u{e9}".repeat(MAX_REASON).into_boxed_str());
     assert_eq!(seen().await, [kept.clone(), kept]);
     clock.advance(minute);
     assert_eq!(seen().await, [None, None]);

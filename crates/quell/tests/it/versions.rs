@@ -116,8 +116,8 @@ impl fmt::Debug for SlowChange {
 }
 
 impl Store for SlowChange {
-    fn keep_time(&mut self, clock: &Arc<dyn Clock>) {
-        self.memory.keep_time(clock);
+    fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
+        self.memory.set_clock(clock);
     }
 
     fn install(&self, changes: &Changes) {

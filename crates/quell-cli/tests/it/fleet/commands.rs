@@ -226,21 +226,23 @@ fn begins_a_generation(coordinator: &Coordinator) {
     };
     coordinator.until("the generation is raised", is_in_it);
     shows_its_epoch(coordinator, 261_124.0);
-    let aside = "quell_fleet_limit_aside{limit=\"api\"}";
-    coordinator.until_metric(aside, |aside| aside > 0.0);
+    let reserved = "quell_fleet_limit_reserved{limit=\"api\"}";
+    coordinator.until_metric(reserved, |units| units > 0.0);
     let refused = coordinator.fleet(&["generation", "7"]);
     assert_eq!(refused.code(), Some(2), "{refused:?}");
     let shown = coordinator.fleet(&["status"]).expect_success();
-    let told = "set aside until `quell fleet strangers --none`";
+    let told = "run `quell fleet restored --all-heard` to release it";
     assert!(shown.contains(told), "{shown}");
     until("the log says so", || {
         coordinator.log().contains(told).then_some(())
     });
-    coordinator.fleet(&["strangers", "--none"]).expect_success();
+    coordinator
+        .fleet(&["restored", "--all-heard"])
+        .expect_success();
     coordinator.until("two nodes are there, and no strangers", |status| {
-        count(status, "active") == 2 && status["applied"] == 2 && status["strangers"] == false
+        count(status, "active") == 2 && status["applied"] == 2 && status["awaits_nodes"] == false
     });
-    coordinator.until_metric(aside, |aside| aside == 0.0);
+    coordinator.until_metric(reserved, |aside| aside == 0.0);
 }
 
 /// The metrics have the numbers of the leadership.
@@ -431,7 +433,7 @@ fn mistakes_of_operators_say_what_to_write() {
         (&["rollout"], 2, "--node"),
         (&["rollout", "--all", "--back"], 2, "cannot be used with"),
         (&["preview", "--limit", "api"], 2, "write --rate N"),
-        (&["strangers"], 2, "write --none"),
+        (&["restored"], 2, "pass --all-heard"),
         (
             &["fence", "node-1", "--incarnation", "x"],
             2,

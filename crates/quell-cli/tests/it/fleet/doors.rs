@@ -177,8 +177,8 @@ fn a_token_is_not_shown_to_a_leader_that_was_not_named() {
     let stranger = "http://198.51.100.1:7601";
     let status = format!(
         r#"{{"leads": false, "leader": {{"url": "http://198.51.100.1:7600", "admin": "{stranger}"}},
-        "strangers": false, "grants": false, "waits": false, "applied": 0, "limits": [],
-        "answered_window_s": 30, "nodes": [], "turned_away": []}}"#
+        "awaits_nodes": false, "grants": false, "waits": false, "applied": 0, "limits": [],
+        "answered_window_s": 30, "nodes": [], "rejected_joins": []}}"#
     );
     let answering = std::thread::spawn(move || {
         for _ in 0..2 {

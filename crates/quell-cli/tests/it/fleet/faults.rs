@@ -331,7 +331,9 @@ fn after_a_restore_nodes_keep_the_limit_until_the_generation_is_raised() {
     coordinator.until("all nodes have seats again", |status| {
         count(status, "active") == 3 && status["applied"] == 3
     });
-    coordinator.fleet(&["strangers", "--none"]).expect_success();
+    coordinator
+        .fleet(&["restored", "--all-heard"])
+        .expect_success();
     load.until_more("all nodes admit in the new generation", &all, 50);
     judge(&load.end(), RATE, BURST);
 }

@@ -122,7 +122,7 @@ fn a_full_group_turns_a_node_away_until_a_dead_node_returns_its_seat() {
     });
     let mut three = node(3);
     coordinator.until("node 3 is turned away", |status| {
-        status["turned_away"][0]["member"] == 3
+        status["rejected_joins"][0]["member"] == 3
     });
     let shown = coordinator.fleet(&["status"]).expect_success();
     let why = "trouble: node 3 is given no seat: all seats of the group `gpu` are taken";

@@ -290,7 +290,7 @@ impl Large {
         coordinator.until("all nodes have seats again", |status| {
             count(status, "active") == 5 && status["applied"] == 5
         });
-        command(&["strangers", "--none"]);
+        command(&["restored", "--all-heard"]);
         self.until_all_admit("all nodes admit in the new generation");
     }
 

@@ -29,7 +29,7 @@ const ROUTES: [(&str, &str, &[&str]); 36] = [
     ("POST", "/v1/fleet/rollout", ADMIN),
     ("POST", "/v1/fleet/preview", READ),
     ("POST", "/v1/fleet/generation", ADMIN),
-    ("POST", "/v1/fleet/strangers", ADMIN),
+    ("POST", "/v1/fleet/restored", ADMIN),
     ("GET", "/v1/candidate", READ),
     ("POST", "/v1/candidate", ADMIN),
     ("DELETE", "/v1/candidate", ADMIN),

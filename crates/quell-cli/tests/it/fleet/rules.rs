@@ -45,7 +45,7 @@ pub(super) fn follow(coordinator: &Coordinator, nodes: &[Node], version: u64, ra
 
 /// What a push of `text` as the version `number` leaves, written by hand.
 fn write_by_hand(etcd: &Etcd, number: u64, text: &str) {
-    let head = Head::of(number, text).to_string();
+    let head = Head::new(number, text).to_string();
     let entry = format!(
         "{{\"head\":\"{head}\",\"at_ms\":1,\"who\":\"eve\",\"change\":\"\",\"note\":\"\",\"bytes\":{}}}",
         text.len()

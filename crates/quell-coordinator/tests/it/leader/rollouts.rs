@@ -25,7 +25,7 @@ async fn staged(leader: &Leader, want: &watch::Sender<Wanted>, rate: u64) {
 }
 
 async fn fleet_status(leader: &Leader) -> FleetStatus {
-    FleetStatus::of(&leader.service()).await
+    FleetStatus::from_service(&leader.service()).await
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn rules(leader: &Leader) -> (Option<Name>, u64) {
 }
 
 pub(super) async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
-    let mut changes = leader.service().handout().watch();
+    let mut changes = leader.service().rule_distribution().watch();
     let look = async {
         loop {
             match rules(leader).await {

@@ -54,7 +54,7 @@ local function queue(claim, states)
       local is_hopeless = not state.fits and state.wait < 0
       if is_hopeless then return nil end
       if state.is_banned then from = max(from, state.ban.till) end
-      if state.holds.waiting >= MOST_WAITING or is_full(state) then return nil end
+      if state.holds.waiting >= MAX_WAITING or is_full(state) then return nil end
       insert(copies, state)
     end
   end

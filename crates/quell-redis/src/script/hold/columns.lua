@@ -18,8 +18,8 @@ local FIELDS = {'due', 'since', 'units', 'keep', 'mark', 'part', 'flags'}
 local COUNTS = {'n', 'waiting', 'taken', 'seen', 'width'}
 local FILL = '\254'
 local FORM, SIZE = 'I7', 7
--- More numbers do not fit on Lua's stack. A state has at most MOST_HOLDS of them (wait_queue.lua).
-local MOST_NUMBERS = 4000
+-- More numbers do not fit on Lua's stack. A state has at most MAX_HOLDS of them (wait_queue.lua).
+local MAX_NUMBERS = 4000
 
 local function decoded(raw, n)
   local values = {}
@@ -71,7 +71,7 @@ function columns.read(raw)
     local column = raw[name]
     if type(column) ~= 'string' or (#column ~= SIZE and #column ~= SIZE * raw.n) then foreign() end
   end
-  if type(raw.names) ~= 'string' or raw.n < 1 or raw.n > MOST_NUMBERS or #raw.names ~= raw.n * raw.width then foreign() end
+  if type(raw.names) ~= 'string' or raw.n < 1 or raw.n > MAX_NUMBERS or #raw.names ~= raw.n * raw.width then foreign() end
   return new(raw)
 end
 

@@ -5,7 +5,7 @@
 local warming = {}
 local HOUR = 3600000000
 -- 2^50: see ticks.rs.
-local MOST_UNITS = 1125899906842624
+local MAX_UNITS = 1125899906842624
 
 -- The time that `units` take, in units of a bucket's tick and parts of one.
 local function span(limit, units)
@@ -87,7 +87,7 @@ end
 local function can_ever(ask, units)
   local limit = ask.limit
   if not limit.credit then return units <= limit.limit end
-  if units > MOST_UNITS then return false end
+  if units > MAX_UNITS then return false end
   local most, most_r = bounds(limit, ask)
   -- If it warms up, each unit may cost the most; no rate repays more than this in time.
   if units * (limit.factor or 1) >= WIDE then return false end

@@ -6,7 +6,7 @@ local ask_under
 
 -- A block, because a script may have 200 local names.
 do
-local MOST_VERSIONS = 3
+local MAX_VERSIONS = 3
 -- The longest window of each calendar unit, in hours; a minute is a part of one.
 local UNIT_HOURS = {[0] = 1 / 60, 2, 27, 171, 747, 8787}
 
@@ -109,7 +109,7 @@ function versions.add(state, from, usage)
   insert(state.versions, {l = from.bytes, u = usage or false, t = mono})
   forget_versions(state)
   local known = state.versions or {}
-  if #known > MOST_VERSIONS then
+  if #known > MAX_VERSIONS then
     local smallest, size
     for i, version in ipairs(known) do
       local most = describe(version.l).limit

@@ -1,8 +1,8 @@
 -- A state with its holds: see columns.lua.
-local MOST_HOLDS, MOST_RELEASED, ARRIVAL, RETENTION = 1000, 100, 10000000, 120000000
-local MOST_WAITING = 200
+local MAX_HOLDS, MAX_RELEASED, ARRIVAL, RETENTION = 1000, 100, 10000000, 120000000
+local MAX_WAITING = 200
 -- How many entries of windows and ends of holds are visited to find out when a charge fits.
-local MOST_STEPS = 20000
+local MAX_STEPS = 20000
 
 -- The first waiter from the place `from` on.
 local function first_waiting(holds, from)
@@ -111,7 +111,7 @@ local function first_fit(copies, from)
         local due = next_due(copy)
         local at = wait >= 0 and instant + wait or due
         if not at or not can_ever(copy.ask, copy.units) then fits_ever = false break end
-        if wait >= 0 and steps > MOST_STEPS then due = nil end
+        if wait >= 0 and steps > MAX_STEPS then due = nil end
         later = max(later, due and min(due, at) or at)
       end
     end
@@ -141,12 +141,12 @@ function timelines.postpone(state)
     if flags[i] >= WAITING then
       local least, fits = max(go, due[i]), nil
       copy.units = holds.units[i]
-      if spent <= MOST_STEPS then
+      if spent <= MAX_STEPS then
         local turn, _, steps = first_fit({copy}, least)
         fits, spent = turn, spent + steps
       end
       -- What can never pass since the limit was lowered keeps its place.
-      go = fits or (spent > MOST_STEPS and before and max(least, go + due[i] - before)) or least
+      go = fits or (spent > MAX_STEPS and before and max(least, go + due[i] - before)) or least
       before, turns[i], later[i] = due[i], go, go
       timelines.put_off(copy.timeline, later, i)
     end
@@ -160,7 +160,7 @@ end
 -- because then the future takes longer to compute.
 local function is_full(state)
   local gives = state.is_released and state.ask.limit.kind ~= PERMITS
-  return state.holds.n >= (gives and MOST_RELEASED or MOST_HOLDS)
+  return state.holds.n >= (gives and MAX_RELEASED or MAX_HOLDS)
 end
 
 -- Whether the state's units fit, and if not, how long until they do; -1 for never.

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use quell_host::history::origin;
 
 /// Keys that are named; an action without a rule changes those of all rules that match.
-const MOST_NAMED: usize = 16;
+const MAX_NAMED: usize = 16;
 
 /// One line of the log. All that callers wrote in it is quoted.
 pub(super) struct ActionLine<'a> {
@@ -39,10 +39,10 @@ impl<'a> ActionLine<'a> {
             .keys_to_administer(domain, rule, &request.descriptor);
         // The rules may have changed since.
         let keys = keys.unwrap_or_default();
-        let mut shown: Vec<String> = { keys.iter().take(MOST_NAMED) }
+        let mut shown: Vec<String> = { keys.iter().take(MAX_NAMED) }
             .map(|key| key_shown(shared, key))
             .collect();
-        if let Some(more @ 1..) = keys.len().checked_sub(MOST_NAMED) {
+        if let Some(more @ 1..) = keys.len().checked_sub(MAX_NAMED) {
             shown.push(format!("and {more} more"));
         }
         Self {

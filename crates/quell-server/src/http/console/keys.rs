@@ -27,7 +27,7 @@ use crate::top::{Refusal, Refused, Why};
 use quell_host::console::key_table::KEYS_PATH as PATH;
 
 /// Rules that do not match and are shown all the same, with the reason.
-const MOST_OTHERS: usize = 50;
+const MAX_OTHERS: usize = 50;
 
 #[derive(Template)]
 #[template(path = "console/keys.html")]
@@ -78,7 +78,7 @@ struct RuleRow {
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.viewer(&request, &[Role::Read])?;
-    let form = Form(Fields::of(&request));
+    let form = Form(Fields::new(&request));
     shown(&console, &viewer, form, Ok(None)).await
 }
 
@@ -286,8 +286,8 @@ impl Found {
                 false => found.others.push(rule),
             }
         }
-        found.more = found.others.len().saturating_sub(MOST_OTHERS);
-        found.others.truncate(MOST_OTHERS);
+        found.more = found.others.len().saturating_sub(MAX_OTHERS);
+        found.others.truncate(MAX_OTHERS);
         found
     }
 

@@ -34,7 +34,7 @@ struct Live {
 
 pub(super) async fn stream(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.viewer(&request, &[Role::Read])?;
-    let of_candidate = Fields::of(&request).get("of") == "candidate";
+    let of_candidate = Fields::new(&request).get("of") == "candidate";
     if of_candidate {
         viewer.caller.check_whole()?;
     }

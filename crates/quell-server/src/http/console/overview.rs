@@ -20,7 +20,7 @@ use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
 use crate::shared::Shared;
 
 /// Bans that are shown; `quell bans list` has the others.
-const MOST_BANS: usize = 20;
+const MAX_BANS: usize = 20;
 
 /// The page.
 #[derive(Template)]
@@ -171,7 +171,7 @@ impl<'a> Bans<'a> {
 
     /// The bans that a person may see.
     pub(super) async fn read(shared: &Arc<Shared>, viewer: &'a Viewer) -> Self {
-        let wanted = WantedBans::longest(MOST_BANS);
+        let wanted = WantedBans::longest(MAX_BANS);
         let (bans, total, has_more, failure) =
             match admin::bans(shared, wanted, &viewer.caller).await {
                 Ok(body) => (body.bans, body.total, body.next.is_some(), None),

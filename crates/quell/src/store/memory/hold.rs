@@ -60,7 +60,7 @@ impl MemoryStore {
         }
         let places = touched.states.iter().zip(of_states).zip(&claimed.held);
         let places = places.filter(|(_, held)| **held);
-        let places = places.map(|((state, origin), _)| HoldPlace::of(state, origin));
+        let places = places.map(|((state, origin), _)| HoldPlace::new(state, origin));
         let places: Vec<_> = places.collect();
         let held = !places.is_empty();
         if held {
@@ -167,7 +167,7 @@ impl MemoryStore {
             part.take(id);
         } else {
             finished.status = if found {
-                HoldStatus::of(&ending)
+                HoldStatus::new(&ending)
             } else {
                 HoldStatus::Expired
             };

@@ -257,7 +257,7 @@ impl Shard {
 
 impl HoldPlace {
     /// The place of a charge.
-    pub(super) fn of(state: &Touched<'_>, origin: CostOrigin) -> Self {
+    pub(super) fn new(state: &Touched<'_>, origin: CostOrigin) -> Self {
         Self {
             own: state.own,
             charged: state.charged,

@@ -41,7 +41,7 @@ pub(crate) use load::{LoadKey, LoadedState};
 const PARTS: usize = if cfg!(test) { 1 } else { 512 };
 
 /// The largest `max_keys`: one key for each line that there can be.
-const MOST_KEYS: usize = 1 << 28;
+const MAX_KEYS: usize = 1 << 28;
 
 /// How often the fast path is tried while others write to the same line.
 const TRIES: usize = if cfg!(test) { 2 } else { 64 };
@@ -156,7 +156,7 @@ impl Table {
             extent: AtomicU64::new(Extent::new(PARTS).0),
             origin: AtomicU64::new(NEVER),
             key,
-            max_keys: max_keys.clamp(1, MOST_KEYS),
+            max_keys: max_keys.clamp(1, MAX_KEYS),
             spare: Spare::default(),
             boxes: Boxes::default(),
             counts: Counts::default(),

@@ -80,7 +80,7 @@ impl MemoryStore {
                 let Some(made) = made.take() else {
                     continue;
                 };
-                let place = HoldPlace::of(state, CostOrigin::default());
+                let place = HoldPlace::new(state, CostOrigin::default());
                 let add = |tickets: &mut Tickets| tickets.add(ticket.number, made);
                 self.tickets.with(place.charged, add);
                 ticket.places.push(place);

@@ -213,7 +213,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_connection_without_an_address_makes_no_entry() {
-    let nowhere = RemoteAddress::of(|_: &axum::extract::ConnectInfo<SocketAddr>| None);
+    let nowhere = RemoteAddress::new(|_: &axum::extract::ConnectInfo<SocketAddr>| None);
     assert_eq!(found(nowhere, &[("10.0.0.1:5", &[])]).await, [""]);
 }
 

@@ -42,7 +42,7 @@ async fn check(client: &mut HealthClient<Channel>, user: &str) -> Result<(), Sta
 #[tokio::test]
 async fn a_refusal_is_a_status_with_its_wait() {
     let entries = Entries::new()
-        .remote_address(RemoteAddress::of(TcpConnectInfo::remote_addr))
+        .remote_address(RemoteAddress::new(TcpConnectInfo::remote_addr))
         .header("user", http::HeaderName::from_static("user"));
     let layer = LimitLayer::each("per-user", Limit::per_hour(2), entries).unwrap();
     let (mut client, server) = serve(layer).await;

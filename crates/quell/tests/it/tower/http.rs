@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderName;
 use axum::routing::get as route;
 use axum::{Extension, Router};
-use quell::tower::{Entries, LimitLayer, Tell};
+use quell::tower::{Entries, LimitLayer, SendFields};
 use quell::{Cost, Limit, Verdict};
 use quell_core::ban::Ban;
 use tokio::net::TcpListener;
@@ -82,12 +82,12 @@ async fn a_ban_and_a_cost_that_never_fits_are_told_apart() {
 #[tokio::test]
 async fn who_is_told_can_be_chosen() {
     for (tell, on_yes, on_no) in [
-        (Tell::Everyone, true, true),
-        (Tell::Refused, false, true),
-        (Tell::Nobody, false, false),
+        (SendFields::Always, true, true),
+        (SendFields::OnRefusal, false, true),
+        (SendFields::Never, false, false),
     ] {
         let layer = LimitLayer::each("one", one_a_minute(), Entries::new()).unwrap();
-        let app = app(layer.tell(tell));
+        let app = app(layer.send_fields(tell));
         let yes = ask(&app, get("/", &[])).await;
         let no = ask(&app, get("/", &[])).await;
         let told = |read: &super::support::Read| read.field("ratelimit").is_some();

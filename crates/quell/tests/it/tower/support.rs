@@ -50,7 +50,7 @@ pub(crate) fn app<S: quell::store::HoldStore>(layer: LimitLayer<S>) -> Router {
 
 /// The address that axum's server provides.
 pub(crate) fn connected() -> RemoteAddress {
-    RemoteAddress::of(|connected: &ConnectInfo<SocketAddr>| Some(connected.0))
+    RemoteAddress::new(|connected: &ConnectInfo<SocketAddr>| Some(connected.0))
 }
 
 /// Lets every task run as far as it can at this instant.

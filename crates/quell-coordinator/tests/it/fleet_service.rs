@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use quell_coordinator::attend::Attend;
 use quell_coordinator::budget::Budget;
 use quell_coordinator::clock::boottime;
-use quell_coordinator::gate::{Denied, Gate, Open, Shown, Visitor, Wants};
+use quell_coordinator::fleet_service::FleetService;
+use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
 use quell_coordinator::leader::{Leader, Service};
 use quell_coordinator::listen::Listener;
 use quell_coordinator::metrics::Metrics;
@@ -55,8 +55,12 @@ impl Tokens {
 }
 
 impl Gate for Tokens {
-    fn admit(&self, shown: Shown<'_>, wants: Wants) -> Result<Visitor, Denied> {
-        assert_eq!(wants, Wants::Attend);
+    fn admit(
+        &self,
+        shown: PresentedCredentials<'_>,
+        wants: Permission,
+    ) -> Result<Identity, Denied> {
+        assert_eq!(wants, Permission::FleetService);
         let known = self.known.lock().unwrap();
         let shown = shown.token.unwrap_or_default();
         if shown == b"reader" {
@@ -64,7 +68,7 @@ impl Gate for Tokens {
         }
         let found = known.iter().find(|(token, _)| token.as_bytes() == shown);
         let (name, member) = found.ok_or_else(|| Denied::Unknown("no token".to_owned()))?;
-        Ok(Visitor {
+        Ok(Identity {
             name: (*name).into(),
             terms: NodeTerms {
                 members: member.map(|member| [MemberId(member).into()].into()),
@@ -112,7 +116,7 @@ fn serve_within(
         only_http2: true,
         numbers: Arc::default(),
     };
-    tokio::spawn(listener.serve(Attend::server(service, gate, bytes), stopped));
+    tokio::spawn(listener.serve(FleetService::server(service, gate, bytes), stopped));
     Serving {
         url: url.to_owned(),
         _phase: phase,
@@ -385,13 +389,13 @@ async fn a_store_that_refuses_to_write_is_told_to_everybody_and_tried_again() {
     };
     assert!(is_why(&told), "{told:?}");
     let shown = status(&leader, |status| {
-        status.unwritten.is_some() && !status.turned_away.is_empty()
+        status.unwritten.is_some() && !status.rejected_joins.is_empty()
     })
     .await;
     let why = shown.unwritten.unwrap().to_string();
     assert!(why.contains("fleet.db"), "{why}");
-    assert_eq!(shown.turned_away, [(MemberId(2), NoSeat::Unwritten)]);
-    let shown = FleetStatus::of(&leader.service()).await;
+    assert_eq!(shown.rejected_joins, [(MemberId(2), NoSeat::Unwritten)]);
+    let shown = FleetStatus::from_service(&leader.service()).await;
     let troubles: Vec<String> = shown.troubles().collect();
     assert!(troubles[0].contains("takes no writes"), "{troubles:?}");
     let page = Metrics::default().text(&leader.service()).await;
@@ -566,7 +570,7 @@ async fn judged_rules_are_named_to_members_that_count() {
     let service = leader.service();
     let name = |rules: &[&str]| {
         let rules = rules.iter().map(|rule| Arc::from(*rule));
-        service.handout().judge_rules(rules);
+        service.rule_distribution().judge_rules(rules);
     };
     name(&["d/b", "d/a"]);
     let open = async |id| (Line::open(&serving.url, None).await.unwrap(), id);

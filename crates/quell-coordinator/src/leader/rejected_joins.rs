@@ -13,7 +13,7 @@ const MOST: usize = 100;
 
 /// The members, and why.
 #[derive(Debug, Default)]
-pub(super) struct TurnedAway {
+pub(super) struct RejectedJoins {
     members: BTreeMap<MemberId, Refusal>,
 }
 
@@ -24,7 +24,7 @@ struct Refusal {
     until: Monotonic,
 }
 
-impl TurnedAway {
+impl RejectedJoins {
     /// Takes note of an answer to a member.
     pub(super) fn follow(&mut self, now: Monotonic, member: MemberId, answer: &Response) {
         let (why, retry) = match answer {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn who_is_turned_away_is_listed_while_it_asks() {
-        let mut away = TurnedAway::default();
+        let mut away = RejectedJoins::default();
         let (one, two) = (MemberId(1), MemberId(2));
         let full = NoSeat::Full(Some("eu".into()));
         away.follow(at(0), one, &refused(NoSeat::Taken));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn strangers_cannot_make_it_grow() {
-        let mut away = TurnedAway::default();
+        let mut away = RejectedJoins::default();
         for member in 0..10 * 100 {
             away.follow(at(0), MemberId(member), &refused(NoSeat::Full(None)));
         }

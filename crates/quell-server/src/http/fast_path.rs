@@ -20,7 +20,7 @@ use super::caller::authenticate;
 use super::connection::HttpService;
 use super::origin::LastHost;
 use super::requests::Requests;
-use super::stream::Watched;
+use super::stream::MeteredStream;
 use super::{ask, reply};
 use crate::access::{Caller, ClientCertificate};
 use crate::health::Phase;
@@ -33,11 +33,11 @@ const ROOM: usize = 4 * 1_024;
 const MAX_OUTPUT: usize = 16 * 1_024;
 
 /// How a connection left the fast path.
-pub(super) enum Left {
+pub(super) enum Exit {
     /// It ended: the client is gone, or the server stops and all that was read is answered.
     Closed,
     /// It sent something other than a question, which begins with these bytes.
-    Other(Vec<u8>),
+    Fallback(Vec<u8>),
 }
 
 /// Answers questions until something else comes.
@@ -45,12 +45,12 @@ pub(super) enum Left {
 /// # Errors
 /// If the connection breaks off, or nothing moves on it for too long.
 pub(super) async fn serve(
-    stream: &mut Watched,
+    stream: &mut MeteredStream,
     service: &HttpService,
     certificate: Option<&ClientCertificate>,
     requests: &Requests,
     phase: &mut watch::Receiver<Phase>,
-) -> io::Result<Left> {
+) -> io::Result<Exit> {
     let shared = &*service.shared;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut last_host = LastHost::default();
@@ -63,16 +63,16 @@ pub(super) async fn serve(
                 let read = stream.read_buf(&mut input);
                 match tokio::time::timeout(requests.last_wait(), read).await {
                     Ok(read) => read?,
-                    Err(_) => return Ok(Left::Closed),
+                    Err(_) => return Ok(Exit::Closed),
                 }
             }
         };
         if read == 0 {
-            return Ok(Left::Closed);
+            return Ok(Exit::Closed);
         }
         if *phase.borrow() != Phase::Running {
             // The answer has to say that the connection closes.
-            return Ok(Left::Other(input));
+            return Ok(Exit::Fallback(input));
         }
         let mut rest = input.as_slice();
         while let Some(asked) = read_question(service, certificate, rest, &mut last_host) {
@@ -101,7 +101,7 @@ pub(super) async fn serve(
                 output = Vec::new();
             }
             if is_last {
-                return Ok(Left::Closed);
+                return Ok(Exit::Closed);
             }
         }
         if !output.is_empty() {
@@ -109,14 +109,14 @@ pub(super) async fn serve(
             output.clear();
         }
         if !rest.is_empty() {
-            return Ok(Left::Other(rest.to_vec()));
+            return Ok(Exit::Fallback(rest.to_vec()));
         }
         input.clear();
     }
 }
 
 /// Sends all of it.
-async fn send(stream: &mut Watched, output: &[u8]) -> io::Result<()> {
+async fn send(stream: &mut MeteredStream, output: &[u8]) -> io::Result<()> {
     stream.write_all(output).await?;
     stream.flush().await
 }
@@ -174,7 +174,7 @@ async fn wait(
     shared: &Shared,
     asked: &ParsedQuestion<'_>,
     phase: &watch::Receiver<Phase>,
-    stream: &mut Watched,
+    stream: &mut MeteredStream,
     output: &mut Vec<u8>,
 ) -> bool {
     let mut answer = ask::ask(shared, asked.operation, &asked.query, &asked.caller).await;

@@ -2,18 +2,18 @@
 //!
 //! A member may have joined since the backup, or follow a plan that was made since, and be cut off. So
 //! after a restore no seat, weight or plan of the record says what a member may use. But all static
-//! shares together are at most the limit, whatever happened since. So the whole limit is set aside; and
-//! each member that is fenced says what its own static share is, which is set aside no longer, because
+//! shares together are at most the limit, whatever happened since. So the whole limit is reserved; and
+//! each member that is fenced says what its own static share is, which is reserved no longer, because
 //! from then on it is counted by itself:
 //!
 //! ```text
-//! set aside = R - sum of the static shares of members that were fenced
+//! reserved = R - sum of the static shares of members that were fenced
 //! ```
 //!
 //! Example: four members have 250/s each of 1000/s; the record knows three of them, one of these by an
-//! earlier start, and the fourth joined since the backup. Two are fenced, so 500/s are set aside. The
+//! earlier start, and the fourth joined since the backup. Two are fenced, so 500/s are reserved. The
 //! third is told that its start has no seat, gives up its 250/s and joins again, and says so. The last
-//! 250/s stay aside until an operator says that there are no strangers: whether somebody who has no seat
+//! 250/s stay reserved until an operator says that all were heard: whether somebody who has no seat
 //! had any of it is known to nobody, and anybody with the credential of a node can say so.
 //!
 //! Time lowers nothing of it, although the static share of a member that is cut off falls to a tenth
@@ -35,69 +35,71 @@ use crate::message::{Hold, Join, Kept, Report, Response};
 use crate::plan::{LimitId, MemberId, Record, Seat, part};
 use crate::schedule::Right;
 
-/// What is set aside.
+/// What is reserved.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnheardMembers {
     /// One for each limit, in order, as it is part of the sums.
-    aside: Vec<Holding>,
+    reserved: Vec<Holding>,
     /// Members whose shares are counted by themselves.
     counted: BTreeSet<MemberId>,
 }
 
 impl Ledger {
-    /// Sets the whole of each limit aside, if the record was restored.
-    pub(super) fn set_aside(&mut self) {
+    /// Reserves the whole of each limit, if the record was restored.
+    pub(super) fn reserve_unheard(&mut self) {
         if self.record.restored.is_some() {
-            self.strangers = Some(Strangers::default());
+            self.unheard_members = Some(UnheardMembers::default());
         }
     }
 
-    /// After the sums were made anew: what is set aside becomes part of them again. A limit that the
-    /// record lacked may be one that was added since the backup: all of it is set aside.
-    pub(super) fn add_strangers(&mut self) {
-        let Some(strangers) = &mut self.strangers else {
+    /// After the sums were made anew: what is reserved becomes part of them again. A limit that the
+    /// record lacked may be one that was added since the backup: all of it is reserved.
+    pub(super) fn add_unheard_members(&mut self) {
+        let Some(unheard) = &mut self.unheard_members else {
             return;
         };
-        let mut before = core::mem::take(&mut strangers.aside).into_iter().peekable();
+        let mut before = core::mem::take(&mut unheard.reserved)
+            .into_iter()
+            .peekable();
         for (at, limit) in self.limits.iter().enumerate() {
-            while before.next_if(|aside| aside.limit < *limit).is_some() {}
-            let known = before.next_if(|aside| aside.limit == *limit);
-            let whole = || Holding::of(*limit, bound(self.record.whole(*limit)));
-            let mut aside = known.unwrap_or_else(whole);
-            aside.at = at;
+            while before.next_if(|reserved| reserved.limit < *limit).is_some() {}
+            let known = before.next_if(|reserved| reserved.limit == *limit);
+            let whole = || Holding::new(*limit, bound(self.record.whole(*limit)));
+            let mut reserved = known.unwrap_or_else(whole);
+            reserved.at = at;
             if let Some(horizon) = self.horizons.get_mut(at) {
-                horizon.add(&aside);
+                horizon.add(&reserved);
             }
-            strangers.aside.push(aside);
+            unheard.reserved.push(reserved);
         }
     }
 
-    /// Lowers what is set aside by what a member has for certain, once for each member.
+    /// Lowers what is reserved by what a member has for certain, once for each member.
     fn count_by_itself(&mut self, now: u64, member: MemberId, has: &[(LimitId, Right)]) {
-        let Some(strangers) = &mut self.strangers else {
+        let Some(unheard) = &mut self.unheard_members else {
             return;
         };
-        if !strangers.counted.insert(member) {
+        if !unheard.counted.insert(member) {
             return;
         }
         for (limit, right) in has {
-            let found = strangers
-                .aside
+            let found = unheard
+                .reserved
                 .iter_mut()
-                .find(|aside| aside.limit == *limit);
-            let Some(aside) = found else {
+                .find(|reserved| reserved.limit == *limit);
+            let Some(reserved) = found else {
                 continue;
             };
-            let left = aside.envelope().base;
+            let left = reserved.envelope().base;
             let left = Right {
                 rate: left.rate.saturating_sub(right.rate),
                 burst: left.burst.saturating_sub(right.burst),
             };
-            if let Some(horizon) = self.horizons.get_mut(aside.at) {
+            if let Some(horizon) = self.horizons.get_mut(reserved.at) {
                 horizon.advance(now);
-                horizon.remove(aside);
-                aside.versions = alloc::vec![bound(left)];
-                horizon.add(aside);
+                horizon.remove(reserved);
+                reserved.versions = alloc::vec![bound(left)];
+                horizon.add(reserved);
             }
         }
         self.dirty.fill(true);
@@ -139,32 +141,32 @@ impl Ledger {
         self.count_by_itself(now, join.member, &has);
     }
 
-    /// Converts what is set aside to the same part of a limit that was changed.
-    pub(super) fn rescale_strangers(&mut self, before: &Record) {
-        let strangers = self.strangers.iter_mut();
-        for aside in strangers.flat_map(|strangers| &mut strangers.aside) {
-            let limit = aside.limit;
-            aside.rescale(before.whole(limit), self.record.whole(limit));
+    /// Converts what is reserved to the same part of a limit that was changed.
+    pub(super) fn rescale_unheard(&mut self, before: &Record) {
+        let unheard = self.unheard_members.iter_mut();
+        for reserved in unheard.flat_map(|unheard| &mut unheard.reserved) {
+            let limit = reserved.limit;
+            reserved.rescale(before.whole(limit), self.record.whole(limit));
         }
     }
 
-    /// What is set aside of a limit, in micro-units per second.
-    pub(super) fn aside(&self, at: usize) -> u64 {
-        let strangers = self.strangers.as_ref();
-        let aside = strangers.and_then(|strangers| strangers.aside.get(at));
-        aside.map_or(0, Holding::tail)
+    /// What is reserved of a limit, in micro-units per second.
+    pub(super) fn reserved(&self, at: usize) -> u64 {
+        let unheard = self.unheard_members.as_ref();
+        let reserved = unheard.and_then(|unheard| unheard.reserved.get(at));
+        reserved.map_or(0, Holding::tail)
     }
 
     /// Whether grants have to wait for this member's own words: nothing is known of it that the record
     /// says.
     pub(super) fn must_be_fenced(&self, member: MemberId) -> bool {
         let account = self.accounts.get(&member);
-        self.strangers.is_some() && account.is_some_and(|account| !account.fenced)
+        self.unheard_members.is_some() && account.is_some_and(|account| !account.fenced)
     }
 
     /// Tells a member without a seat of this epoch, so that it obeys no leader of the time before.
     pub(super) fn fence_stranger(&self, report: &Report, effects: &mut Vec<Effect>) -> bool {
-        let waits = self.strangers.is_some() && !self.grants();
+        let waits = self.unheard_members.is_some() && !self.grants();
         if waits {
             let hold = Hold {
                 incarnation: report.incarnation,
@@ -178,9 +180,9 @@ impl Ledger {
         waits
     }
 
-    /// An operator said that there are no strangers: members that were not heard count by the record.
-    pub(super) fn end_strangers(&mut self, now: u64) {
-        if self.record.restored.is_some() || self.strangers.take().is_none() {
+    /// An operator said that all were heard: the others count by the record.
+    pub(super) fn end_unheard(&mut self, now: u64) {
+        if self.record.restored.is_some() || self.unheard_members.take().is_none() {
             return;
         }
         let unheard: Vec<_> = self.accounts.values().filter(|one| !one.fenced).collect();

@@ -35,7 +35,7 @@ impl fmt::Display for Number {
 
 /// The store has a lower number than someone else has seen, or gave one twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WentBack {
+pub struct StoreRollback {
     /// The member that has seen it; `None` if it was this coordinator itself.
     pub member: Option<MemberId>,
     /// How many other members say the same.
@@ -50,7 +50,7 @@ pub struct WentBack {
     pub leads_on: bool,
 }
 
-impl WentBack {
+impl StoreRollback {
     /// The least generation to which the fleet must be raised.
     #[must_use]
     pub const fn least_generation(&self) -> u64 {
@@ -59,7 +59,7 @@ impl WentBack {
     }
 }
 
-impl fmt::Display for WentBack {
+impl fmt::Display for StoreRollback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the configuration store was restored from a backup: ")?;
         match (self.member, self.others) {

@@ -7,13 +7,13 @@ use quell_shares::ledger::{Operation, OperationError};
 use quell_shares::plan::TakenBack;
 
 use super::judge::StagedRules;
-use super::office::Office;
-use super::{ChangeError, Step, Tell};
+use super::leader_task::LeaderTask;
+use super::{ChangeError, ReplySender, Step};
 use crate::clock;
 use crate::codec::check_room;
 use crate::store::ConfigStore;
 
-/// How often an operator is told in the log that quota is set aside.
+/// How often the log says that quota is reserved.
 const REMIND: Duration = Duration::from_secs(300);
 
 /// A rate as a percentage of another, rounded up.
@@ -22,29 +22,29 @@ fn percent(rate: u64, of: u64) -> u64 {
     u64::try_from(percent).unwrap_or(u64::MAX)
 }
 
-impl<S: ConfigStore> Office<S> {
+impl<S: ConfigStore> LeaderTask<S> {
     /// Passes a change on to the state machine. Its result is told when it is stored.
-    pub(super) fn operate(&mut self, operation: Operation, tell: Tell) {
+    pub(super) fn operate(&mut self, operation: Operation, reply_to: ReplySender) {
         if let Some(error) = &self.unwritten {
-            tell.send(Err(ChangeError::Store(error.clone()))).ok();
+            reply_to.send(Err(ChangeError::Store(error.clone()))).ok();
             return;
         }
         let now = clock::boottime();
         match self.core.operate(now, operation.clone(), &mut self.effects) {
-            Ok(()) => self.taken.push((operation, tell)),
+            Ok(()) => self.taken.push((operation, reply_to)),
             Err(error) => {
                 let error = self.refusal(&error);
-                tell.send(Err(error)).ok();
+                reply_to.send(Err(error)).ok();
             }
         }
     }
 
     /// Makes a step of a rollout, of what has this mark.
-    pub(super) fn roll_out(&mut self, (step, mark): (Step, Option<String>), tell: Tell) {
+    pub(super) fn roll_out(&mut self, (step, mark): (Step, Option<String>), reply_to: ReplySender) {
         match self.operation(step, mark.as_deref()) {
-            Ok(operation) => self.operate(operation, tell),
+            Ok(operation) => self.operate(operation, reply_to),
             Err(error) => {
-                tell.send(Err(error)).ok();
+                reply_to.send(Err(error)).ok();
             }
         }
     }
@@ -115,7 +115,10 @@ impl<S: ConfigStore> Office<S> {
         }
         // A leader that still learns would judge what its own change made.
         let judged = ledger.grants().then_some(record);
-        let rules = StagedRules::new(self.handout.rolled_out(), self.handout.judged());
+        let rules = StagedRules::new(
+            self.rule_distribution.rolled_out(),
+            self.rule_distribution.judged(),
+        );
         let breach = self.judge.turn(now.monotonic, judged, rules);
         let (Some(breach), Some(rollout)) = (breach, &record.rollout) else {
             return;
@@ -135,8 +138,8 @@ impl<S: ConfigStore> Office<S> {
         }
     }
 
-    /// Says that quota is set aside after a restore, and for how long.
-    pub(super) fn remind_of_strangers(&mut self, now: Monotonic) {
+    /// Logs that quota is reserved after a restore, and until when.
+    pub(super) fn remind_of_reserved(&mut self, now: Monotonic) {
         let Some(ledger) = self.core.leads(now).filter(|ledger| ledger.grants()) else {
             return;
         };
@@ -146,16 +149,16 @@ impl<S: ConfigStore> Office<S> {
         }
         self.reminded = Some(now);
         let view = ledger.view(now);
-        let aside = view.limits.iter().filter(|limit| limit.aside > 0);
-        let most = aside
+        let reserved = view.limits.iter().filter(|limit| limit.reserved > 0);
+        let most = reserved
             .clone()
-            .max_by_key(|limit| percent(limit.aside, limit.rate));
+            .max_by_key(|limit| percent(limit.reserved, limit.rate));
         tracing::warn!(
-            limits = aside.count(),
+            limits = reserved.count(),
             most = most.map(|limit| &*limit.name),
-            percent = most.map(|limit| percent(limit.aside, limit.rate)),
-            "etcd was restored, and what no node has said it has is set aside until `quell fleet strangers \
-             --none`"
+            percent = most.map(|limit| percent(limit.reserved, limit.rate)),
+            "etcd was restored: quota that no node has claimed since is reserved; when every node has reported, run \
+             `quell fleet restored --all-heard` to release it"
         );
     }
 
@@ -168,11 +171,13 @@ impl<S: ConfigStore> Office<S> {
             return self.leave_open();
         };
         let mut waiting = Vec::new();
-        for (operation, tell) in std::mem::take(&mut self.taken) {
+        for (operation, reply_to) in std::mem::take(&mut self.taken) {
             match ledger.result(&operation) {
-                None => waiting.push((operation, tell)),
+                None => waiting.push((operation, reply_to)),
                 Some(result) => {
-                    tell.send(result.map_err(|error| self.refusal(&error))).ok();
+                    reply_to
+                        .send(result.map_err(|error| self.refusal(&error)))
+                        .ok();
                 }
             }
         }
@@ -181,8 +186,8 @@ impl<S: ConfigStore> Office<S> {
 
     /// Tells operators whose change was on its way to the store when the lead was lost.
     pub(super) fn leave_open(&mut self) {
-        for (_, tell) in self.taken.drain(..) {
-            tell.send(Err(ChangeError::Unconfirmed)).ok();
+        for (_, reply_to) in self.taken.drain(..) {
+            reply_to.send(Err(ChangeError::Unconfirmed)).ok();
         }
     }
 

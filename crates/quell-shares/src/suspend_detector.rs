@@ -19,11 +19,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Both clocks, as they were last read.
 #[derive(Clone, Copy, Debug)]
-pub struct Still {
+pub struct SuspendDetector {
     last: Now,
 }
 
-impl Still {
+impl SuspendDetector {
     /// Compares from now on.
     #[must_use]
     pub const fn since(now: Now) -> Self {
@@ -51,7 +51,7 @@ mod tests {
             monotonic: Monotonic::from_nanos(monotonic * 1_000_000),
             wall: Wall::from_nanos(wall * 1_000_000),
         };
-        let mut still = Still::since(at(1_000, 50_000));
+        let mut still = SuspendDetector::since(at(1_000, 50_000));
         for (monotonic, wall, hidden) in [
             (1_500, 50_500, None),
             // The wall clock is slewed, then set back.

@@ -9,7 +9,7 @@ use quell_shares::leader::{Coordinator, Effect, Elected, Number, Why};
 use quell_shares::ledger::{Operation, Snapshot};
 use quell_shares::message::{CoordinatorId, Request};
 use quell_shares::plan::{MICRO, Plan, Record};
-use quell_shares::still::Still;
+use quell_shares::suspend_detector::SuspendDetector;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -18,16 +18,18 @@ use super::audit::Audit;
 use super::dominant::Dominant;
 use super::judge::Judge;
 use super::raise::raise;
+use super::rejected_joins::RejectedJoins;
 use super::tally::Tally;
-use super::turned_away::TurnedAway;
 use super::unwritten::REFUSED_AGAIN;
-use super::{ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, Status, Tell, Wanted};
+use super::{
+    ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status, Wanted,
+};
 use crate::clock;
 use crate::codec::{
     CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
     fit_record,
 };
-use crate::handout::{Handout, Standing};
+use crate::rule_distribution::{RecordedRules, RuleDistribution};
 use crate::session::{Health, Leadership, Rollback, Session, key};
 use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
 
@@ -76,25 +78,25 @@ pub(super) enum Origin {
     /// The limits that are wanted: they are compared again.
     Wanted,
     /// An operator, who is told.
-    Operator(Tell),
+    Operator(ReplySender),
 }
 
-pub(super) struct Office<S> {
+pub(super) struct LeaderTask<S> {
     pub(super) session: Arc<Session<S>>,
     pub(super) wanted: watch::Receiver<Wanted>,
     pub(super) show: watch::Sender<Status>,
     /// The rules for nodes.
-    pub(super) handout: Arc<Handout>,
+    pub(super) rule_distribution: Arc<RuleDistribution>,
     /// What the record of whoever leads says of them, and the revision of the store that changed it.
-    standing: (Option<Arc<Standing>>, u64),
+    recorded_rules: (Option<Arc<RecordedRules>>, u64),
     pub(super) core: Coordinator,
     /// What the leader's key says.
     named: Option<String>,
-    still: Still,
+    still: SuspendDetector,
     outboxes: Outboxes,
     pub(super) effects: Vec<Effect>,
     /// Changes of operators that the state machine has taken.
-    pub(super) taken: Vec<(Operation, Tell)>,
+    pub(super) taken: Vec<(Operation, ReplySender)>,
     pub(super) jobs: JoinSet<Done>,
     /// What the state machine was told of.
     pub(super) leadership: Option<Leadership>,
@@ -126,10 +128,10 @@ pub(super) struct Office<S> {
     pub(super) taken_back: u64,
     /// When this coordinator was elected.
     elected: Monotonic,
-    /// When an operator was last told of what is set aside after a restore, under this leadership.
+    /// When the log last said what is reserved after a restore, under this leadership.
     pub(super) reminded: Option<Monotonic>,
     /// Members that were given no seat when they joined last, under this leadership.
-    turned_away: TurnedAway,
+    rejected_joins: RejectedJoins,
     /// Why the store refused the last write.
     pub(super) unwritten: Option<StoreError>,
     /// Whether it is being tried again.
@@ -138,12 +140,12 @@ pub(super) struct Office<S> {
     dominant: (u64, Option<Dominant>),
 }
 
-impl<S: ConfigStore> Office<S> {
+impl<S: ConfigStore> LeaderTask<S> {
     pub(super) fn new(
         session: Session<S>,
         wanted: watch::Receiver<Wanted>,
         show: watch::Sender<Status>,
-        handout: Arc<Handout>,
+        rule_distribution: Arc<RuleDistribution>,
     ) -> Self {
         let options = session.options();
         let core = Coordinator::new(options.drift, options.ttl);
@@ -151,11 +153,11 @@ impl<S: ConfigStore> Office<S> {
             session: Arc::new(session),
             wanted,
             show,
-            handout,
-            standing: (None, 0),
+            rule_distribution,
+            recorded_rules: (None, 0),
             core,
             named: None,
-            still: Still::since(clock::now()),
+            still: SuspendDetector::since(clock::now()),
             outboxes: Outboxes::default(),
             effects: Vec::new(),
             taken: Vec::new(),
@@ -176,7 +178,7 @@ impl<S: ConfigStore> Office<S> {
             taken_back: 0,
             elected: Monotonic::ORIGIN,
             reminded: None,
-            turned_away: TurnedAway::default(),
+            rejected_joins: RejectedJoins::default(),
             unwritten: None,
             is_trying: false,
             dominant: (0, None),
@@ -230,24 +232,24 @@ impl<S: ConfigStore> Office<S> {
                         self.core.receive(now, request, &mut self.effects);
                         joins.into_iter().for_each(|member| self.answer_unwritten(member));
                     }
-                    Some(Message::Connect(member, tell)) => {
-                        tell.send(self.outboxes.connect(member)).ok();
+                    Some(Message::Connect(member, reply_to)) => {
+                        reply_to.send(self.outboxes.connect(member)).ok();
                     }
-                    Some(Message::Change(edit, tell)) => self.change(edit, tell),
-                    Some(Message::Raise { to, lease, tell }) => {
+                    Some(Message::Change(edit, reply_to)) => self.change(edit, reply_to),
+                    Some(Message::Raise { to, lease, reply_to }) => {
                         let session = Arc::clone(&self.session);
                         self.jobs.spawn(async move {
-                            tell.send(raise(&session, to, lease).await).ok();
+                            reply_to.send(raise(&session, to, lease).await).ok();
                             Done::Raised
                         });
                     }
-                    Some(Message::Operate(operation, tell)) => self.operate(operation, tell),
-                    Some(Message::RollOut(step, mark, tell)) => self.roll_out((step, mark), tell),
+                    Some(Message::Operate(operation, reply_to)) => self.operate(operation, reply_to),
+                    Some(Message::RollOut(step, mark, reply_to)) => self.roll_out((step, mark), reply_to),
                     Some(Message::Look(look)) => {
                         look(&self.core, &self.wanted.borrow(), clock::boottime());
                     }
-                    Some(Message::Heard(tell)) => {
-                        tell.send(self.heard()).ok();
+                    Some(Message::Heard(reply_to)) => {
+                        reply_to.send(self.heard()).ok();
                     }
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
@@ -338,12 +340,12 @@ impl<S: ConfigStore> Office<S> {
         let now = clock::boottime();
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
-        (self.turned_away, self.reminded) = (TurnedAway::default(), None);
+        (self.rejected_joins, self.reminded) = (RejectedJoins::default(), None);
         self.dominant = (0, None);
         self.judge = Judge::default();
         self.leave_open();
         // A store that went back gives revisions again.
-        self.standing = (None, 0);
+        self.recorded_rules = (None, 0);
         self.tally = Tally::new(now);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
@@ -421,9 +423,10 @@ impl<S: ConfigStore> Office<S> {
         if now_in <= before {
             let seen = generation::number(before, rollback.seen);
             let stored = generation::number(now_in, rollback.stored);
-            let went_back = (Number::Revision, seen, stored);
+            let store_rollback = (Number::Revision, seen, stored);
             let now = clock::boottime();
-            self.core.store_went_back(now, went_back, &mut self.effects);
+            self.core
+                .store_went_back(now, store_rollback, &mut self.effects);
         }
         Ok(())
     }
@@ -457,8 +460,8 @@ impl<S: ConfigStore> Office<S> {
             if let Some((record, _)) = &record {
                 self.core.note_generation(record.generation());
             }
-            let standing = record.map(|(record, _)| Arc::new(Standing::of(&record)));
-            self.standing = (standing, changed);
+            let recorded_rules = record.map(|(record, _)| Arc::new(RecordedRules::new(&record)));
+            self.recorded_rules = (recorded_rules, changed);
             return Ok(());
         }
         let is_newer = |revision| revision > self.changed;
@@ -500,24 +503,24 @@ impl<S: ConfigStore> Office<S> {
             self.tally.turn(now.monotonic, ledger.record());
         }
         self.judge_rollout(now);
-        self.remind_of_strangers(now.monotonic);
+        self.remind_of_reserved(now.monotonic);
         self.publish(now.monotonic);
     }
 
     /// Makes a change of an operator.
-    fn change(&mut self, edit: Edit, tell: oneshot::Sender<Result<(), ChangeError>>) {
+    fn change(&mut self, edit: Edit, reply_to: oneshot::Sender<Result<(), ChangeError>>) {
         let Some(ledger) = self.core.leads(clock::boottime()) else {
             let leader = self.show.borrow().leader.clone();
-            tell.send(Err(ChangeError::Elsewhere { leader })).ok();
+            reply_to.send(Err(ChangeError::Elsewhere { leader })).ok();
             return;
         };
         let mut next = ledger.record().clone();
         if let Err(error) = edit(&mut next) {
-            tell.send(Err(ChangeError::Wrong(error))).ok();
+            reply_to.send(Err(ChangeError::Wrong(error))).ok();
             return;
         }
         next.version += 1;
-        self.write(next, Origin::Operator(tell));
+        self.write(next, Origin::Operator(reply_to));
     }
 
     /// Counts what a node answered, and judges what it admitted.
@@ -527,7 +530,8 @@ impl<S: ConfigStore> Office<S> {
         };
         let (record, drift) = (ledger.record(), self.session.options().drift);
         if let Some(step) = self.tally.count(report, record) {
-            self.judge.count(report, &step, record, &self.handout);
+            self.judge
+                .count(report, &step, record, &self.rule_distribution);
         }
         for exceeded in self.audit.report(now, report, record, drift) {
             let name = record.plan.limit(exceeded.limit).map(|limit| &*limit.name);
@@ -572,10 +576,10 @@ impl<S: ConfigStore> Office<S> {
     fn publish(&mut self, now: Monotonic) {
         self.find_dominant(now);
         let ledger = self.core.leads(now);
-        let turned_away = self.turned_away.list(now);
-        if let Some(ledger) = ledger.filter(|_| self.standing.1 != self.changed) {
-            let standing = Arc::new(Standing::of(ledger.record()));
-            self.standing = (Some(standing), self.changed);
+        let rejected_joins = self.rejected_joins.list(now);
+        if let Some(ledger) = ledger.filter(|_| self.recorded_rules.1 != self.changed) {
+            let recorded_rules = Arc::new(RecordedRules::new(ledger.record()));
+            self.recorded_rules = (Some(recorded_rules), self.changed);
         }
         let unproven = self.core.unproven();
         let is_due = |last| now.since(last) >= UNPROVEN_EVERY;
@@ -584,9 +588,10 @@ impl<S: ConfigStore> Office<S> {
             self.unproven_said = Some(now);
         }
         // What a backup says is for an operator to look at first.
-        let standing = { self.standing.0.clone() }.filter(|_| !self.core.is_stopped());
+        let recorded_rules = { self.recorded_rules.0.clone() }.filter(|_| !self.core.is_stopped());
         // Before anybody knows that this coordinator leads.
-        self.handout.set_standing(standing, ledger.is_some());
+        self.rule_distribution
+            .set_recorded_rules(recorded_rules, ledger.is_some());
         let own = &self.session.options().name;
         let leader = { self.named.as_ref() }.filter(|name| ledger.is_some() || *name != own);
         self.show.send_if_modified(|status| {
@@ -605,7 +610,7 @@ impl<S: ConfigStore> Office<S> {
                     None => Vec::new(),
                 },
                 refused: self.refused.clone(),
-                went_back: self.core.went_back(),
+                store_rollback: self.core.store_rollback(),
                 unproven,
                 waits: self.waits && ledger.is_some(),
                 trouble: status.trouble.take(),
@@ -613,7 +618,7 @@ impl<S: ConfigStore> Office<S> {
                 elected: ledger.map(|_| self.elected),
                 bound_violated: self.violated,
                 taken_back: self.taken_back,
-                turned_away,
+                rejected_joins,
                 dominant: ledger.and(self.dominant.1.clone()),
             };
             let is_new = changed
@@ -623,8 +628,10 @@ impl<S: ConfigStore> Office<S> {
                     != (next.epoch, next.grants, next.members, next.waits)
                 || (&status.leader, &status.refused) != (&next.leader, &next.refused)
                 || status.unwritten != next.unwritten
-                || (&status.turned_away, &status.dominant) != (&next.turned_away, &next.dominant)
-                || (&status.went_back, &status.unproven) != (&next.went_back, &next.unproven);
+                || (&status.rejected_joins, &status.dominant)
+                    != (&next.rejected_joins, &next.dominant)
+                || (&status.store_rollback, &status.unproven)
+                    != (&next.store_rollback, &next.unproven);
             *status = next;
             is_new
         });
@@ -635,7 +642,7 @@ impl<S: ConfigStore> Office<S> {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 Effect::Response { to, answer } => {
-                    self.turned_away.follow(clock::boottime(), to, &answer);
+                    self.rejected_joins.follow(clock::boottime(), to, &answer);
                     self.outboxes.send(to, answer);
                 }
                 Effect::Write(record) => self.write(record, Origin::Core),
@@ -655,7 +662,7 @@ impl<S: ConfigStore> Office<S> {
                     tracing::info!(member, "a silent member reports again");
                 }
                 Effect::Verify { epoch } => self.verify(epoch),
-                Effect::WentBack(proof) => tracing::error!("{proof}"),
+                Effect::StoreRollback(proof) => tracing::error!("{proof}"),
             }
         }
     }
@@ -669,8 +676,8 @@ impl<S: ConfigStore> Office<S> {
             Ok(bytes) => bytes,
             Err(error) => {
                 match origin {
-                    Origin::Operator(tell) => {
-                        tell.send(Err(error.into())).ok();
+                    Origin::Operator(reply_to) => {
+                        reply_to.send(Err(error.into())).ok();
                     }
                     Origin::Wanted => self.refuse(Refused::Codec(error)),
                     Origin::Core => {
@@ -801,13 +808,13 @@ impl<S: ConfigStore> Office<S> {
             self.note_write(&result);
         }
         match origin {
-            Origin::Operator(tell) => {
+            Origin::Operator(reply_to) => {
                 let told = match result {
                     Ok(_) if is_written => Ok(()),
                     Ok(_) => Err(ChangeError::Conflict),
                     Err(error) => Err(error.into()),
                 };
-                tell.send(told).ok();
+                reply_to.send(told).ok();
             }
             Origin::Wanted if !is_written => {
                 self.jobs.spawn(async {

@@ -28,10 +28,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 
 use crate::budget::{Budget, Budgeted, HEAD, Unread, no_room};
-use crate::gate::{Credentials, Gate, Peer, Visitor, Wants};
-use crate::handout::MOST_JUDGED;
+use crate::gate::{Credentials, Gate, Identity, Peer, Permission};
 use crate::leader::{Outbox, Service};
 use crate::name::CoordinatorName;
+use crate::rule_distribution::MAX_JUDGED;
 
 /// How long a stream may take to name its member.
 const FIRST: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ const JOIN_AGAIN: Duration = Duration::from_secs(5);
 
 /// The service of members.
 #[derive(Clone, Debug)]
-pub struct Attend {
+pub struct FleetService {
     service: Service,
     gate: Arc<dyn Gate>,
     joins: Arc<Joins>,
@@ -116,7 +116,7 @@ impl Joins {
     }
 }
 
-impl Attend {
+impl FleetService {
     /// The gRPC service of the coordinator that `service` leads to. The messages of all streams may take so many
     /// bytes together while they come in.
     #[must_use]
@@ -139,7 +139,7 @@ impl Attend {
 }
 
 #[tonic::async_trait]
-impl Fleet for Attend {
+impl Fleet for FleetService {
     type AttendStream = ReceiverStream<Result<proto::Response, Status>>;
 
     async fn attend(
@@ -148,14 +148,16 @@ impl Fleet for Attend {
     ) -> Result<tonic::Response<Self::AttendStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
         let headers = request.metadata().clone().into_headers();
-        let credentials = Credentials::of(&headers, peer.as_ref());
+        let credentials = Credentials::new(&headers, peer.as_ref());
         // Before the answers of the gate, so that a change between the two is noticed.
         let version = self.gate.version();
-        let visitor = self.gate.admit(credentials.shown(), Wants::Attend)?;
+        let visitor = self
+            .gate
+            .admit(credentials.shown(), Permission::FleetService)?;
         let unread = request.extensions().get::<Arc<Unread>>().cloned();
         let unread = unread.ok_or_else(|| Status::internal("a stream without a budget"))?;
         let (answers, receiver) = mpsc::channel(1);
-        let visit = Visit {
+        let visit = MemberStream {
             service: self.service.clone(),
             gate: Arc::clone(&self.gate),
             joins: Arc::clone(&self.joins),
@@ -167,7 +169,7 @@ impl Fleet for Attend {
             requests: request.into_inner(),
             answers,
             unread,
-            stream: self.service.handout().number_stream(),
+            stream: self.service.rule_distribution().number_stream(),
             member: None,
             rules: None,
             candidate: None,
@@ -179,7 +181,7 @@ impl Fleet for Attend {
 }
 
 /// One stream.
-struct Visit {
+struct MemberStream {
     service: Service,
     gate: Arc<dyn Gate>,
     joins: Arc<Joins>,
@@ -187,7 +189,7 @@ struct Visit {
     joined: Option<u64>,
     credentials: Credentials,
     version: u64,
-    visitor: Visitor,
+    visitor: Identity,
     peer: Option<Peer>,
     requests: Streaming<proto::Request>,
     answers: mpsc::Sender<Result<proto::Response, Status>>,
@@ -206,7 +208,7 @@ struct Visit {
 }
 
 /// What comes with a request: what the member has of the rules, and what it says of its calls.
-type Beside = (Option<RulesSeen>, Option<NodeSeen>);
+type Attachments = (Option<RulesSeen>, Option<NodeSeen>);
 
 /// Why a stream ends.
 enum End {
@@ -222,11 +224,11 @@ impl From<Status> for End {
     }
 }
 
-impl Visit {
+impl MemberStream {
     async fn run(mut self) {
         let Err(end) = self.serve().await;
         if let Some(member) = self.member {
-            self.service.handout().forget(member, self.stream);
+            self.service.rule_distribution().forget(member, self.stream);
             self.service.seen().forget(member, self.stream);
         }
         if let End::Told(status) = end {
@@ -253,9 +255,9 @@ impl Visit {
         self.hear(member, beside);
         self.pass(first).await?;
         let answers = self.answers.clone();
-        let mut rules = self.service.handout().watch();
-        let mut candidates = self.service.handout().watch_candidate();
-        let mut judged = self.service.handout().watch_judged();
+        let mut rules = self.service.rule_distribution().watch();
+        let mut candidates = self.service.rule_distribution().watch_candidate();
+        let mut judged = self.service.rule_distribution().watch_judged();
         let mut silent = Instant::now() + SILENT;
         loop {
             tokio::select! {
@@ -292,7 +294,7 @@ impl Visit {
     }
 
     /// The next request, when the pace allows it. Cancelling this loses nothing.
-    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Beside), End> {
+    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Attachments), End> {
         sleep_until(pace.ready()).await;
         let mut request = self.requests.message().await?.ok_or(End::Gone)?;
         pace.took(request.encoded_len());
@@ -303,17 +305,19 @@ impl Visit {
     }
 
     /// Notes what the member says of its calls, and of the rules if it follows them.
-    fn hear(&mut self, member: MemberId, (rules, seen): Beside) {
+    fn hear(&mut self, member: MemberId, (rules, seen): Attachments) {
         self.member = Some(member);
         if let Some(seen) = seen {
             self.service.seen().hear(member, self.stream, seen);
         }
         if let Some(seen) = rules {
-            self.service.handout().hear(member, self.stream, &seen);
+            self.service
+                .rule_distribution()
+                .hear(member, self.stream, &seen);
             // What was given meanwhile is on its way.
             self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));
             if seen.counts && self.judged.is_none() {
-                let has = seen.answered.into_iter().take(MOST_JUDGED);
+                let has = seen.answered.into_iter().take(MAX_JUDGED);
                 let has = has.map(|one| one.rule.into());
                 self.judged = Some(has.collect());
             }
@@ -329,7 +333,7 @@ impl Visit {
             return Ok(());
         };
         let member = *member;
-        let Some(due) = self.service.handout().for_member(member) else {
+        let Some(due) = self.service.rule_distribution().for_member(member) else {
             return Ok(());
         };
         if has.as_ref() == Some(due.head()) || !self.service.leads() {
@@ -345,7 +349,7 @@ impl Visit {
 
     /// Gives the member the candidate, if it runs such and has another one. The leader's counts.
     async fn hand_out_candidate(&mut self, member: MemberId) -> Result<(), End> {
-        let candidate = self.service.handout().candidate();
+        let candidate = self.service.rule_distribution().candidate();
         if self.candidate.is_none_or(|has| has == candidate.id) || !self.service.leads() {
             return Ok(());
         }
@@ -360,7 +364,7 @@ impl Visit {
 
     /// Gives the member the names of the rules that are judged, if it counts such and has others. The leader's count.
     async fn hand_out_judged(&mut self, member: MemberId) -> Result<(), End> {
-        let judged = self.service.handout().judged();
+        let judged = self.service.rule_distribution().judged();
         let has = self.judged.as_deref();
         if has.is_none_or(|has| *has == *judged) || !self.service.leads() {
             return Ok(());
@@ -417,7 +421,7 @@ impl Visit {
             let shown = self.credentials.shown();
             let visitor = self
                 .gate
-                .admit(shown, Wants::Attend)
+                .admit(shown, Permission::FleetService)
                 .map_err(Status::from)?;
             visitor
                 .terms

@@ -2,7 +2,7 @@
 //! names of rules by which a rollout is judged, and what they say of all these.
 //!
 //! Which text a node is given follows from the plan that it is to follow: a leader says which texts the plans in
-//! its record name, by digest ([`Standing`]), and whoever reads the rules gives the texts themselves. So while
+//! its record name, by digest ([`RecordedRules`]), and whoever reads the rules gives the texts themselves. So while
 //! changed rules are rolled out, some nodes have them and the others have those before, whoever leads.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use quell::rule_store::{Head, Version, text_digest};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
 use quell_fleet::rules::MAX_RULES;
-use quell_fleet::seen::{LONGEST_WHY, MOST_ANSWERS, bounded_candidate};
+use quell_fleet::seen::{LONGEST_WHY, MAX_ANSWERS, bounded_candidate};
 use quell_shares::message::Totals;
 use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
@@ -22,15 +22,15 @@ use crate::leader::Status;
 use crate::status::RulesTrouble;
 
 /// The most rules of which nodes say how calls were answered.
-pub const MOST_JUDGED: usize = MOST_ANSWERS;
+pub const MAX_JUDGED: usize = MAX_ANSWERS;
 
 /// How many texts before the newest are kept, besides those that a leader names: another coordinator may lead on
 /// with what was in force before it read the newest.
-const MOST_OLDER: usize = 3;
+const MAX_OLDER: usize = 3;
 
 /// The texts that nodes are to have, by their digests, as a leader's record says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RecordedRules {
     /// That of the plan in force.
     pub in_force: Option<Name>,
     /// That of the plan that is rolled out.
@@ -39,9 +39,9 @@ pub struct Standing {
     staged: BTreeSet<MemberId>,
 }
 
-impl Standing {
+impl RecordedRules {
     /// What a record says.
-    pub(crate) fn of(record: &Record) -> Self {
+    pub(crate) fn new(record: &Record) -> Self {
         let rollout = record.rollout.as_ref();
         let staged = record.seats.iter().filter(|seat| seat.staged);
         Self {
@@ -99,7 +99,7 @@ struct Texts {
     /// The latest first.
     older: VecDeque<Known>,
     /// `None` while no record is known that may be followed.
-    standing: Option<Arc<Standing>>,
+    recorded_rules: Option<Arc<RecordedRules>>,
     /// Whether this coordinator leads.
     leads: bool,
     /// What the newest changes of those in force, a sentence for each rule, as far as these versions are compared.
@@ -117,34 +117,42 @@ impl Texts {
     /// Keeps this one as well, the newest of those with its text.
     fn add(&mut self, older: Known) {
         let Self {
-            newest, standing, ..
+            newest,
+            recorded_rules,
+            ..
         } = self;
         self.older.push_front(older);
         let mut kept: BTreeSet<Name> = newest.iter().map(|one| one.digest.clone()).collect();
-        let most = kept.len() + MOST_OLDER;
+        let most = kept.len() + MAX_OLDER;
         self.older.retain(|known| {
-            let mut named = standing.iter().flat_map(|standing| standing.texts());
+            let mut named = recorded_rules
+                .iter()
+                .flat_map(|recorded_rules| recorded_rules.texts());
             let is_kept = kept.len() < most || named.any(|digest| *digest == known.digest);
             is_kept && kept.insert(known.digest.clone())
         });
     }
 
     fn for_member(&self, member: MemberId) -> Option<&Arc<Version>> {
-        self.with(self.standing.as_ref()?.for_member(member)?)
+        self.with(self.recorded_rules.as_ref()?.for_member(member)?)
     }
 
     /// The texts that nodes are to have, and that are not known.
     fn missing(&self) -> Vec<Name> {
-        let named = self.standing.iter().flat_map(|standing| standing.texts());
+        let named = self
+            .recorded_rules
+            .iter()
+            .flat_map(|recorded_rules| recorded_rules.texts());
         let missing = named.filter(|digest| self.with(digest).is_none());
         missing.cloned().collect()
     }
 
     fn versions(&self) -> Versions {
         let known = |digest: Option<&Name>| digest.and_then(|digest| self.with(digest)).cloned();
-        let standing = self.standing.as_ref();
-        let in_force = standing.and_then(|standing| standing.in_force.as_ref());
-        let rolled_out = standing.and_then(|standing| standing.rolled_out.as_ref());
+        let recorded_rules = self.recorded_rules.as_ref();
+        let in_force = recorded_rules.and_then(|recorded_rules| recorded_rules.in_force.as_ref());
+        let rolled_out =
+            recorded_rules.and_then(|recorded_rules| recorded_rules.rolled_out.as_ref());
         let rolled_out = rolled_out.filter(|digest| Some(*digest) != in_force);
         let waiting = self.newest.as_ref();
         let waiting =
@@ -159,7 +167,7 @@ impl Texts {
 
 /// The rules for nodes that follow them. Whoever reads the rules of this coordinator publishes them here.
 #[derive(Debug, Default)]
-pub struct Handout {
+pub struct RuleDistribution {
     texts: Mutex<Texts>,
     /// Changes with them.
     changes: watch::Sender<()>,
@@ -184,7 +192,7 @@ pub struct NodeRules {
     pub answered: Option<BTreeMap<Name, Totals>>,
 }
 
-impl Handout {
+impl RuleDistribution {
     /// Has another version for nodes, which a leader gives them when its text is in force. One that no message can
     /// carry is refused, and nodes stay with the one before.
     pub fn publish(&self, version: Arc<Version>) {
@@ -210,7 +218,7 @@ impl Handout {
     }
 
     /// Has older versions for nodes: those whose texts are in force or rolled out, and not known
-    /// ([`Handout::missing`]).
+    /// ([`RuleDistribution::missing`]).
     pub fn add(&self, older: Vec<Arc<Version>>) {
         let older: Vec<Known> = older.into_iter().map(Known::new).collect();
         let mut texts = lock(&self.texts);
@@ -222,11 +230,15 @@ impl Handout {
     }
 
     /// Says which texts nodes are to have, by the record of whoever leads, and whether this coordinator does.
-    pub(crate) fn set_standing(&self, standing: Option<Arc<Standing>>, leads: bool) {
+    pub(crate) fn set_recorded_rules(
+        &self,
+        recorded_rules: Option<Arc<RecordedRules>>,
+        leads: bool,
+    ) {
         let mut texts = lock(&self.texts);
         texts.leads = leads;
-        if texts.standing != standing {
-            texts.standing = standing;
+        if texts.recorded_rules != recorded_rules {
+            texts.recorded_rules = recorded_rules;
             drop(texts);
             self.changes.send_replace(());
         }
@@ -241,9 +253,9 @@ impl Handout {
     /// The digest of the text that is rolled out, if it is another one than that in force.
     pub(crate) fn rolled_out(&self) -> Option<Name> {
         let texts = lock(&self.texts);
-        let standing = texts.standing.as_ref()?;
-        let digest = standing.rolled_out.clone();
-        digest.filter(|_| standing.rolled_out != standing.in_force)
+        let recorded_rules = texts.recorded_rules.as_ref()?;
+        let digest = recorded_rules.rolled_out.clone();
+        digest.filter(|_| recorded_rules.rolled_out != recorded_rules.in_force)
     }
 
     /// Changes with what nodes are to be given.
@@ -385,14 +397,14 @@ impl Handout {
     /// is judged by them; so many are kept, the first in alphabetical order.
     pub fn judge_rules(&self, names: impl IntoIterator<Item = Name>) {
         let names: BTreeSet<Name> = names.into_iter().collect();
-        if names.len() > MOST_JUDGED {
+        if names.len() > MAX_JUDGED {
             tracing::warn!(
                 rules = names.len(),
-                judged = MOST_JUDGED,
+                judged = MAX_JUDGED,
                 "not all changed rules are judged"
             );
         }
-        let names: Arc<[Name]> = names.into_iter().take(MOST_JUDGED).collect();
+        let names: Arc<[Name]> = names.into_iter().take(MAX_JUDGED).collect();
         self.judged.send_if_modified(|judged| {
             let is_new = *judged != names;
             *judged = names;
@@ -438,7 +450,7 @@ impl Handout {
     /// What a node says of the judged rules, and of no others.
     fn answered(&self, seen: &RulesSeen) -> BTreeMap<Name, Totals> {
         let judged = self.judged();
-        let answers = { seen.answered.iter().take(MOST_JUDGED) }.filter_map(|one| {
+        let answers = { seen.answered.iter().take(MAX_JUDGED) }.filter_map(|one| {
             let at = judged
                 .binary_search_by(|name| (**name).cmp(&one.rule))
                 .ok()?;
@@ -480,28 +492,31 @@ mod tests {
     use quell::rule_store::Draft;
     use quell_fleet::proto::{CandidateKey, RuleAnswers};
 
-    use quell_fleet::seen::MOST_KEYS;
+    use quell_fleet::seen::MAX_KEYS;
 
     use super::*;
 
     /// A node opens another stream before the coordinator notices that the first is gone.
     #[test]
     fn an_old_stream_takes_nothing_from_a_newer_one() {
-        let (handout, member) = (Handout::default(), MemberId(1));
+        let (rule_distribution, member) = (RuleDistribution::default(), MemberId(1));
         let says = |refused: &str| RulesSeen {
             refused: refused.to_owned(),
             ..RulesSeen::default()
         };
-        let refused = || handout.of(member).and_then(|node| node.refused);
-        let (old, new) = (handout.number_stream(), handout.number_stream());
-        handout.hear(member, old, &says("old"));
-        handout.hear(member, new, &says("new"));
-        handout.hear(member, old, &says("late"));
+        let refused = || rule_distribution.of(member).and_then(|node| node.refused);
+        let (old, new) = (
+            rule_distribution.number_stream(),
+            rule_distribution.number_stream(),
+        );
+        rule_distribution.hear(member, old, &says("old"));
+        rule_distribution.hear(member, new, &says("new"));
+        rule_distribution.hear(member, old, &says("late"));
         assert_eq!(refused().as_deref(), Some("new"));
-        handout.forget(member, old);
+        rule_distribution.forget(member, old);
         assert_eq!(refused().as_deref(), Some("new"));
-        handout.forget(member, new);
-        assert_eq!(handout.of(member), None);
+        rule_distribution.forget(member, new);
+        assert_eq!(rule_distribution.of(member), None);
     }
 
     fn version(number: u64, text: &str) -> Arc<Version> {
@@ -511,7 +526,7 @@ mod tests {
             change: "",
             note: "",
         };
-        Arc::new(Version::of(number, 0, &draft))
+        Arc::new(Version::from_draft(number, 0, &draft))
     }
 
     fn digest(text: &str) -> Option<Name> {
@@ -521,144 +536,167 @@ mod tests {
     /// Also if the text was read before the coordinator led, and when a newer one has come.
     #[test]
     fn a_member_is_given_the_text_of_the_plan_that_it_is_to_follow() {
-        let handout = Handout::default();
-        let has = |member| handout.for_member(MemberId(member)).map(|one| one.number());
+        let rule_distribution = RuleDistribution::default();
+        let has = |member| {
+            rule_distribution
+                .for_member(MemberId(member))
+                .map(|one| one.number())
+        };
         let numbers = || {
-            let versions = handout.versions();
+            let versions = rule_distribution.versions();
             let all = [versions.in_force, versions.rolled_out, versions.waiting];
             all.map(|version| version.map(|one| one.number()))
         };
-        let standing = |in_force, rolled_out, staged: &[u32]| {
-            let standing = Standing {
+        let recorded_rules = |in_force, rolled_out, staged: &[u32]| {
+            let recorded_rules = RecordedRules {
                 in_force: digest(in_force),
                 rolled_out: digest(rolled_out),
                 staged: staged.iter().copied().map(MemberId).collect(),
             };
-            handout.set_standing(Some(Arc::new(standing)), true);
+            rule_distribution.set_recorded_rules(Some(Arc::new(recorded_rules)), true);
         };
-        handout.publish(version(1, "a"));
-        handout.publish(version(2, "b"));
+        rule_distribution.publish(version(1, "a"));
+        rule_distribution.publish(version(2, "b"));
         assert_eq!(
             (has(1), numbers()),
             (None, [None, None, Some(2)]),
             "it does not lead"
         );
-        standing("a", "b", &[2]);
+        recorded_rules("a", "b", &[2]);
         assert_eq!([has(1), has(2)], [Some(1), Some(2)]);
         assert_eq!(numbers(), [Some(1), Some(2), None]);
         // Two that are in use are kept, however many come.
         for number in 3..20 {
-            handout.publish(version(number, &number.to_string()));
+            rule_distribution.publish(version(number, &number.to_string()));
         }
         assert_eq!([has(1), has(2)], [Some(1), Some(2)]);
         assert_eq!(numbers(), [Some(1), Some(2), Some(19)]);
         // An old text under a new number.
-        handout.publish(version(20, "a"));
+        rule_distribution.publish(version(20, "a"));
         assert_eq!([has(1), has(2)], [Some(20), Some(2)]);
         assert_eq!(numbers(), [Some(20), Some(2), None]);
-        standing("17", "2", &[2]);
+        recorded_rules("17", "2", &[2]);
         assert_eq!((has(1), has(2)), (Some(17), None));
-        handout.set_standing(None, false);
+        rule_distribution.set_recorded_rules(None, false);
         assert_eq!([has(1), has(2)], [None, None]);
     }
 
     /// What is not known is said, and is not replaced by what nobody has put into force.
     #[test]
     fn a_text_that_is_not_known_is_missing_until_it_is_found() {
-        let handout = Handout::default();
-        handout.publish(version(3, "c"));
-        let standing = Standing {
+        let rule_distribution = RuleDistribution::default();
+        rule_distribution.publish(version(3, "c"));
+        let recorded_rules = RecordedRules {
             in_force: digest("a"),
             rolled_out: digest("b"),
-            ..Standing::default()
+            ..RecordedRules::default()
         };
         let missing: Vec<Name> = ["a", "b"].into_iter().filter_map(digest).collect();
-        handout.set_standing(Some(Arc::new(standing.clone())), false);
-        assert_eq!(handout.missing(), missing);
-        assert_eq!(handout.trouble().missing, None, "it may only be late");
-        handout.set_standing(Some(Arc::new(standing)), true);
-        assert_eq!(handout.for_member(MemberId(1)), None);
-        assert!(handout.trouble().missing.unwrap().contains("rollout --all"));
-        let mut changes = handout.watch();
+        rule_distribution.set_recorded_rules(Some(Arc::new(recorded_rules.clone())), false);
+        assert_eq!(rule_distribution.missing(), missing);
+        assert_eq!(
+            rule_distribution.trouble().missing,
+            None,
+            "it may only be late"
+        );
+        rule_distribution.set_recorded_rules(Some(Arc::new(recorded_rules)), true);
+        assert_eq!(rule_distribution.for_member(MemberId(1)), None);
+        assert!(
+            rule_distribution
+                .trouble()
+                .missing
+                .unwrap()
+                .contains("rollout --all")
+        );
+        let mut changes = rule_distribution.watch();
         assert!(!changes.has_changed().unwrap());
-        handout.add(vec![version(2, "b"), version(1, "a")]);
-        assert!(changes.has_changed().unwrap() && handout.missing().is_empty());
+        rule_distribution.add(vec![version(2, "b"), version(1, "a")]);
+        assert!(changes.has_changed().unwrap() && rule_distribution.missing().is_empty());
         changes.borrow_and_update();
-        assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
-        assert_eq!(handout.trouble().missing, None);
-        handout.publish(version(4, &"#".repeat(MAX_RULES + 1)));
-        assert_eq!(handout.newest(), Some(version(3, "c")));
+        assert_eq!(
+            rule_distribution.for_member(MemberId(1)),
+            Some(version(1, "a"))
+        );
+        assert_eq!(rule_distribution.trouble().missing, None);
+        rule_distribution.publish(version(4, &"#".repeat(MAX_RULES + 1)));
+        assert_eq!(rule_distribution.newest(), Some(version(3, "c")));
         assert!(!changes.has_changed().unwrap());
     }
 
     /// The same files are read again and again, and two texts follow each other to and fro.
     #[test]
     fn a_text_is_kept_once() {
-        let handout = Handout::default();
-        handout.publish(version(1, "a"));
+        let rule_distribution = RuleDistribution::default();
+        rule_distribution.publish(version(1, "a"));
         for number in 2..50 {
             let text = ["b", "c"][usize::from(number % 2 == 0)];
-            handout.publish(version(number, text));
-            handout.publish(version(number, text));
+            rule_distribution.publish(version(number, text));
+            rule_distribution.publish(version(number, text));
         }
-        let standing = Standing {
+        let recorded_rules = RecordedRules {
             in_force: digest("a"),
-            ..Standing::default()
+            ..RecordedRules::default()
         };
-        handout.set_standing(Some(Arc::new(standing)), true);
-        assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
-        assert_eq!(lock(&handout.texts).older.len(), 2);
+        rule_distribution.set_recorded_rules(Some(Arc::new(recorded_rules)), true);
+        assert_eq!(
+            rule_distribution.for_member(MemberId(1)),
+            Some(version(1, "a"))
+        );
+        assert_eq!(lock(&rule_distribution.texts).older.len(), 2);
     }
 
     /// Who pushes texts may find two whose digests begin alike, and the second one is given to nobody for the first.
     #[test]
     fn texts_whose_digests_begin_alike_are_two() {
-        let handout = Handout::default();
+        let rule_distribution = RuleDistribution::default();
         let alike = |digest: &str, version: Arc<Version>| Known {
             digest: format!("0123456789ab{digest}").into(),
             version,
         };
-        let mut texts = lock(&handout.texts);
+        let mut texts = lock(&rule_distribution.texts);
         texts.newest = Some(alike("b", version(2, "b")));
         texts.add(alike("a", version(1, "a")));
-        texts.standing = Some(Arc::new(Standing {
+        texts.recorded_rules = Some(Arc::new(RecordedRules {
             in_force: Some("0123456789aba".into()),
-            ..Standing::default()
+            ..RecordedRules::default()
         }));
         drop(texts);
-        assert_eq!(handout.for_member(MemberId(1)), Some(version(1, "a")));
-        assert_eq!(handout.versions().waiting, Some(version(2, "b")));
+        assert_eq!(
+            rule_distribution.for_member(MemberId(1)),
+            Some(version(1, "a"))
+        );
+        assert_eq!(rule_distribution.versions().waiting, Some(version(2, "b")));
         assert_eq!(digest("a").unwrap().len(), 64);
     }
 
     /// Nobody is shown what an older text changes when a newer one waits.
     #[test]
     fn changes_are_those_of_the_newest_text_or_not_known_yet() {
-        let handout = Handout::default();
-        handout.publish(version(1, "a"));
-        let standing = Standing {
+        let rule_distribution = RuleDistribution::default();
+        rule_distribution.publish(version(1, "a"));
+        let recorded_rules = RecordedRules {
             in_force: digest("a"),
-            ..Standing::default()
+            ..RecordedRules::default()
         };
-        handout.set_standing(Some(Arc::new(standing)), true);
-        assert!(handout.changes().is_empty());
-        let is_known = || !handout.changes().concat().contains("look again");
+        rule_distribution.set_recorded_rules(Some(Arc::new(recorded_rules)), true);
+        assert!(rule_distribution.changes().is_empty());
+        let is_known = || !rule_distribution.changes().concat().contains("look again");
         for (number, text) in [(2, "b"), (3, "c")] {
-            handout.publish(version(number, text));
+            rule_distribution.publish(version(number, text));
             assert!(!is_known());
-            handout.set_compared(handout.versions(), vec![text.to_owned()]);
-            assert_eq!(handout.changes(), [text]);
+            rule_distribution.set_compared(rule_distribution.versions(), vec![text.to_owned()]);
+            assert_eq!(rule_distribution.changes(), [text]);
         }
-        handout.publish(version(4, "a"));
-        assert!(handout.changes().is_empty());
+        rule_distribution.publish(version(4, "a"));
+        assert!(rule_distribution.changes().is_empty());
     }
 
     /// A coordinator that leads again does not take up what it was told before.
     #[tokio::test]
     async fn a_candidate_ends_with_its_leader() {
-        let handout = Arc::new(Handout::default());
+        let rule_distribution = Arc::new(RuleDistribution::default());
         let (show, status) = watch::channel(Status::default());
-        tokio::spawn(Arc::clone(&handout).end_with_leader(status));
+        tokio::spawn(Arc::clone(&rule_distribution).end_with_leader(status));
         let leads = async |epoch| {
             show.send_modify(|status| status.epoch = epoch);
             for _ in 0..10 {
@@ -670,25 +708,25 @@ mod tests {
             id: 1,
             ..Candidate::default()
         };
-        handout.run(candidate).unwrap();
+        rule_distribution.run(candidate).unwrap();
         show.send_modify(|status| status.members += 1);
         leads(Some(7)).await;
-        assert_eq!(handout.candidate().id, 1, "the same leader");
+        assert_eq!(rule_distribution.candidate().id, 1, "the same leader");
         leads(None).await;
-        assert_eq!(handout.candidate().id, 0);
+        assert_eq!(rule_distribution.candidate().id, 0);
         leads(Some(9)).await;
-        assert_eq!(handout.candidate().id, 0);
+        assert_eq!(rule_distribution.candidate().id, 0);
     }
 
     /// Nodes are believed about the rules that they were asked about, and about no more of them than are kept.
     #[test]
     fn nodes_say_how_calls_were_answered_under_the_judged_rules_alone() {
-        let handout = Handout::default();
-        let mut given = handout.watch_judged();
+        let rule_distribution = RuleDistribution::default();
+        let mut given = rule_distribution.watch_judged();
         let name = |at: usize| Name::from(format!("shop/{at:03}"));
-        handout.judge_rules([name(2), name(1), name(2)]);
+        rule_distribution.judge_rules([name(2), name(1), name(2)]);
         assert_eq!(**given.borrow_and_update(), [name(1), name(2)]);
-        handout.judge_rules([name(1), name(2)]);
+        rule_distribution.judge_rules([name(1), name(2)]);
         assert!(!given.has_changed().unwrap(), "they are the same");
         let answers = |at: usize| RuleAnswers {
             rule: name(at).to_string(),
@@ -701,29 +739,29 @@ mod tests {
             answered: [2, 3].map(answers).to_vec(),
             ..RulesSeen::default()
         };
-        let answered = |member| handout.of(MemberId(member)).unwrap().answered;
-        handout.hear(MemberId(1), 1, &says(true));
+        let answered = |member| rule_distribution.of(MemberId(member)).unwrap().answered;
+        rule_distribution.hear(MemberId(1), 1, &says(true));
         let totals = Totals {
             asked: 10,
             refused: 4,
             degraded: 1,
         };
         assert_eq!(answered(1), Some(BTreeMap::from([(name(2), totals)])));
-        handout.hear(MemberId(2), 1, &says(false));
+        rule_distribution.hear(MemberId(2), 1, &says(false));
         assert_eq!(answered(2), None, "it does not count");
-        handout.judge_rules((0..1_000).map(name));
-        assert_eq!(handout.judged().len(), MOST_JUDGED);
+        rule_distribution.judge_rules((0..1_000).map(name));
+        assert_eq!(rule_distribution.judged().len(), MAX_JUDGED);
     }
 
     /// Counts of another candidate are not those of this one, and a node takes no more memory than it should.
     #[test]
     fn nodes_are_believed_about_the_candidate_that_they_run_and_no_further() {
-        let handout = Handout::default();
+        let rule_distribution = RuleDistribution::default();
         let candidate = |id| Candidate {
             id,
             ..Candidate::default()
         };
-        handout.run(candidate(7)).unwrap();
+        rule_distribution.run(candidate(7)).unwrap();
         let says = |id| RulesSeen {
             candidate: Some(CandidateSeen {
                 id,
@@ -734,17 +772,22 @@ mod tests {
             ..RulesSeen::default()
         };
         for (member, id) in [(1, 7), (2, 6), (3, 7)] {
-            handout.hear(MemberId(member), 1, &says(id));
+            rule_distribution.hear(MemberId(member), 1, &says(id));
         }
-        handout.hear(MemberId(4), 1, &RulesSeen::default());
-        let seen = handout.candidate_seen();
+        rule_distribution.hear(MemberId(4), 1, &RulesSeen::default());
+        let seen = rule_distribution.candidate_seen();
         let members: Vec<u32> = seen.iter().map(|(member, _)| member.0).collect();
-        assert_eq!((members, seen[0].1.keys.len()), (vec![1, 3], MOST_KEYS));
+        assert_eq!((members, seen[0].1.keys.len()), (vec![1, 3], MAX_KEYS));
         let long = Candidate {
             text: "#".repeat(MAX_RULES + 1),
             ..candidate(8)
         };
-        assert!(handout.run(long).unwrap_err().contains("make it shorter"));
-        assert_eq!(handout.candidate().id, 7);
+        assert!(
+            rule_distribution
+                .run(long)
+                .unwrap_err()
+                .contains("make it shorter")
+        );
+        assert_eq!(rule_distribution.candidate().id, 7);
     }
 }
