@@ -11,17 +11,16 @@ use crate::output;
 macro_rules! pages {
     ($($name:literal)*) => {
         pub(crate) const PAGES: &[Page] = &[
-            Page { name: "security", text: include_str!("../SECURITY.md") },
+            Page { name: "security-policy", text: include_str!("../SECURITY.md") },
             $(Page { name: $name, text: include_str!(concat!("../docs/", $name, ".md")) }),*
         ];
     };
 }
 
 pages! {
-    "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "credentials" "deploy" "design" "fleet"
-    "fleet-protocol" "for-your-users" "gateways" "guarantees" "http" "limits" "login-behind-nginx" "observability"
-    "production" "recipes" "redis" "resp" "rules" "tls" "token-budgets" "tower" "troubleshooting" "upgrading"
-    "when-not"
+    "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "design" "fleet"
+    "fleet-protocol" "for-your-users" "gateways" "guarantees" "http" "limits" "observability" "operate"
+    "production" "recipes" "redis" "resp" "rules" "security" "token-budgets" "tower" "troubleshooting" "when-not"
 }
 
 /// One page of the manual.
@@ -134,7 +133,11 @@ fn find(wanted: &str) -> Result<(&'static Page, Option<&str>)> {
         None => (wanted, None),
     };
     let file = path.rsplit('/').next().unwrap_or(path);
-    let name = file.strip_suffix(".md").unwrap_or(file);
+    let name = match file {
+        // Not the page docs/security.md.
+        "SECURITY.md" => "security-policy",
+        file => file.strip_suffix(".md").unwrap_or(file),
+    };
     let found = PAGES
         .iter()
         .find(|page| page.name.eq_ignore_ascii_case(name));
@@ -161,7 +164,7 @@ mod tests {
             name.strip_suffix(".md").map(str::to_owned)
         });
         let mut there: Vec<String> = names.filter(|name| name != "README").collect();
-        there.push("security".to_owned());
+        there.push("security-policy".to_owned());
         there.sort_unstable();
         let mut shipped: Vec<&str> = PAGES.iter().map(|page| page.name).collect();
         shipped.sort_unstable();
@@ -180,7 +183,8 @@ mod tests {
         ] {
             assert_eq!(find(wanted).unwrap().0.name, "redis", "{wanted}");
         }
-        assert_eq!(find("SECURITY.md").unwrap().0.name, "security");
+        assert_eq!(find("SECURITY.md").unwrap().0.name, "security-policy");
+        assert_eq!(find("docs/security.md#roles").unwrap().0.name, "security");
         let error = find("rediss").unwrap_err().to_string();
         assert!(error.contains("`quell docs` lists the pages"), "{error}");
     }

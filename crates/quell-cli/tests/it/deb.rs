@@ -19,9 +19,9 @@ const SETTINGS: [&str; 2] = ["etc/quell/rules.d/example.yaml", "etc/quell/quell.
 /// What they have in the earlier version.
 const EARLIER: &str = "# as it was\n";
 
-/// What `docs/deploy.md` says to type: how to make the package, and what to install.
+/// What `docs/operate.md` says to type: how to make the package, and what to install.
 fn page() -> (String, String) {
-    let page = fs::read_to_string(of_repository("docs/deploy.md")).unwrap();
+    let page = fs::read_to_string(of_repository("docs/operate.md")).unwrap();
     let value = |before: &str| {
         let (_, after) = page.split_once(before).unwrap();
         after.lines().next().unwrap().to_owned()
@@ -158,7 +158,7 @@ fn installed(root: &Root) {
     assert!(texts.contains("Tokio Contributors"), "notices are kept");
 }
 
-/// Starts what the unit starts, on ports and in folders of this test, and asks it as `docs/deploy.md` does.
+/// Starts what the unit starts, on ports and in folders of this test, and asks it as `docs/operate.md` does.
 fn serves(root: &Root) {
     let unit = root.text("usr/lib/systemd/system/quell.service");
     let command = unit

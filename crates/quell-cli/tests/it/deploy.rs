@@ -71,43 +71,6 @@ fn systemd_finds_no_mistake_in_the_units_and_calls_them_safe() {
     }
 }
 
-/// What `docs/deploy.md` adds to the unit, for a certificate.
-#[test]
-fn systemd_and_the_server_know_what_the_page_adds_to_the_unit() {
-    let folder = Folder::new();
-    let added = block("deploy.md", "# quell.service.d/tls.conf");
-    fs::create_dir(folder.path("quell.service.d")).unwrap();
-    folder.write("quell.service.d/tls.conf", &added);
-    let verify = run(systemd_analyze().args([
-        "verify",
-        "--man=no",
-        "--recursive-errors=no",
-        &unit(&folder, "quell.service"),
-    ]));
-    assert!(
-        verify.status.success() && verify.stderr.is_empty(),
-        "{verify:?}"
-    );
-    let mut print = quell(&["serve", "--print-config"]);
-    for line in added
-        .lines()
-        .filter_map(|line| line.strip_prefix("Environment="))
-    {
-        let (name, value) = line.split_once('=').unwrap();
-        // Where systemd puts credentials.
-        print.env(name, value.replace("%d", "/run/credentials/quell.service"));
-    }
-    let printed = run(&mut print).expect_success();
-    for line in [
-        "tls_cert = \"/etc/quell/tls/server.pem\"",
-        "tls_key = \"/run/credentials/quell.service/server.key\"",
-    ] {
-        assert!(printed.contains(line), "no {line} in\n{printed}");
-    }
-    let credential = value_of(&added, "LoadCredential=");
-    assert!(credential.starts_with("server.key:"), "{credential}");
-}
-
 /// The unit's command with the variables in its head, on files and ports of this test.
 #[test]
 fn the_unit_of_a_coordinator_starts_one_by_variables() {
@@ -195,7 +158,7 @@ fn settings_on_pages_are_settings() {
     let installed = read("quell.toml").replace("data_dir =", "# data_dir =");
     for (page, begins, line) in [
         (
-            "login-behind-nginx.md",
+            "operate.md",
             "store =",
             "store = \"redis://10.0.0.5:6379/0\"",
         ),
@@ -216,8 +179,8 @@ fn credentials_on_pages_are_credentials() {
     let (folder, certificates) = (Folder::new(), Certificates::new());
     let (authority, flags) = (certificates.path("ca.pem"), tls_flags(&certificates));
     for (page, begins) in [
-        ("credentials.md", "[[tokens]]"),
-        ("tls.md", "[[certificates]]"),
+        ("security.md", "[[tokens]]"),
+        ("security.md", "[[certificates]]"),
     ] {
         let file = folder.write("credentials.toml", &block(page, begins));
         let mut words = vec!["--credentials", &*file, "--tls-client-ca", &*authority];
@@ -300,7 +263,7 @@ fn each_alert_fires_when_it_has_to() {
 fn prometheus_takes_the_configuration_of_the_page() {
     let folder = Folder::new();
     let token = folder.write("quell.token", "secret");
-    let text = block("deploy.md", "# prometheus.yml");
+    let text = block("operate.md", "# prometheus.yml");
     assert!(text.contains("/etc/prometheus/quell.token"), "{text}");
     let text = text.replace("/etc/prometheus/quell.token", &token);
     folder.write("alerts.yml", &read("prometheus/alerts.yml"));

@@ -1,23 +1,24 @@
-//! Gateways: real nginx, nginx with Lua (the basis of OpenResty) and Caddy, with the configuration
-//! from `docs/gateways.md`.
+//! Gateways: real nginx, nginx with Lua (the basis of OpenResty) and Caddy, with the configurations from
+//! `docs/gateways.md` and that of nginx from `docs/production.md`. nginx with TLS, a token and proxies in front:
+//! `production`.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread;
 
-use quell_protocol::http::{AuthorizeMap, authorize};
-use quell_testkit::certificates::Certificates;
 use quell_testkit::port::free_port;
-use serde_json::Value;
 
 use crate::clients::{caddy, nginx};
 use crate::curl::{Reply, reply_of};
 use crate::files::{Folder, of_repository};
 use crate::process::{quell, run, until};
-use crate::server::{Server, tls_flags};
+use crate::server::Server;
+
+mod application;
+mod paths;
+mod traefik;
+
+pub(crate) use application::Application;
 
 const RULES: &str = "
 domain: gateway
@@ -41,8 +42,13 @@ rules:
 
 /// The fenced blocks below a heading of `docs/gateways.md`.
 fn blocks(heading: &str) -> Vec<String> {
-    let page = std::fs::read_to_string(of_repository("docs/gateways.md")).unwrap();
-    let heading = format!("\n## {heading}\n");
+    blocks_of("gateways.md", heading)
+}
+
+/// The fenced blocks of a page below a heading.
+fn blocks_of(page: &str, heading: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(of_repository(&format!("docs/{page}"))).unwrap();
+    let heading = format!("# {heading}\n");
     let (_, section) = page.split_once(&heading).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let parts = section.split("```").skip(1).step_by(2);
@@ -50,61 +56,38 @@ fn blocks(heading: &str) -> Vec<String> {
     parts.map(body).collect()
 }
 
-/// An application that records its requests, and refuses some itself.
-struct Application {
-    port: u16,
-    seen: Arc<Mutex<Vec<String>>>,
+/// The modules of nginx by which it has Lua.
+const LUA: [&str; 2] = ["ndk_http_module", "ngx_http_lua_module"];
+
+/// The file of `docs/production.md` for nginx, for a server on this machine: without TLS and without a token.
+fn nginx_site() -> String {
+    let page = std::fs::read_to_string(of_repository("docs/production.md")).unwrap();
+    let (_, site) = page.split_once("# /etc/nginx/conf.d/site.conf").unwrap();
+    let (site, _) = site.split_once("\n```").unwrap();
+    let (_, site) = site.split_once('\n').unwrap();
+    let (upstream, servers) = site.split_once("server {\n    listen 80;").unwrap();
+    let (_, server) = servers.split_once("\n}\n").unwrap();
+    let without = ["ssl_", "include ", "10.0.0.12:", "server_name "];
+    let site = format!("{upstream}{server}\n");
+    let lines = site.lines().filter(|line| {
+        let line = line.trim_start();
+        !without.iter().any(|word| line.contains(word))
+    });
+    let site = lines.collect::<Vec<_>>().join("\n");
+    let site = replace(&site, "listen 443 ssl http2;", "listen 80;");
+    let site = replace(&site, "https://quell/", "http://quell/");
+    let site = replace(&site, "domain=site", "domain=gateway");
+    let site = replace(&site, "10.0.0.11:8443", "127.0.0.1:8080");
+    replace(&site, "10.0.0.20:3000", "127.0.0.1:3000")
 }
 
-impl Application {
-    /// Serves until the tests are over: it uses nothing but a port.
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-        let record = Arc::clone(&seen);
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                // One that says nothing, such as a probe, is not seen.
-                let _ = answer(stream, &record);
-            }
-        });
-        Self { port, seen }
-    }
-
-    fn seen(&self) -> Vec<String> {
-        self.seen.lock().unwrap().clone()
-    }
-}
-
-/// Answers one request on a connection of its own, whose first line and body are in the record by then.
-fn answer(stream: TcpStream, record: &Mutex<Vec<String>>) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut first = String::new();
-    reader.read_line(&mut first).ok()?;
-    let (mut line, mut length) = (String::new(), 0);
-    while reader.read_line(&mut line).ok()? > 2 {
-        if let Some((name, value)) = line.split_once(": ")
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().ok()?;
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let mut words = first.split(' ');
-    let (method, path) = (words.next()?, words.next()?);
-    let status = if path == "/forbidden" {
-        "403 Forbidden"
-    } else {
-        "200 OK"
-    };
-    let body = String::from_utf8_lossy(&body);
-    let line = format!("{method} {path} {body}").trim_end().to_owned();
-    record.lock().unwrap().push(line);
-    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
-    reader.get_mut().write_all(head.as_bytes()).ok()
+/// The lines of that file by which nginx knows the proxies in front of it.
+fn proxies_of_nginx() -> String {
+    let site = nginx_site();
+    let lines = site.lines().filter(|line| line.contains("real_ip"));
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    replace(&lines.join("\n"), "10.0.1.0/24", PROXIES.1)
 }
 
 /// A gateway in front of an application, killed when the test is over.
@@ -203,7 +186,7 @@ impl Drop for Gateway {
 }
 
 /// Replaces a text that must be there.
-fn replace(text: &str, from: &str, to: &str) -> String {
+pub(crate) fn replace(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "no {from:?} in\n{text}");
     text.replace(from, to)
 }
@@ -279,7 +262,7 @@ fn check(gateway: &Gateway, application: &Application) {
     let own = gateway.ask(&["/forbidden"]);
     assert_eq!((own.status, own.body.as_str()), (403, "hello"));
     assert_eq!(
-        application.seen(),
+        application.requests(),
         [
             "GET /api/orders?q=1",
             "GET /api/orders?q=1",
@@ -301,7 +284,7 @@ fn check(gateway: &Gateway, application: &Application) {
 fn nginx_asks_and_passes_the_refusal_on() {
     let (folder, application) = (Folder::new(), Application::start());
     let server = serve(&folder, "original");
-    let site = with_ports(&blocks("nginx")[0], &server, &application);
+    let site = with_ports(&nginx_site(), &server, &application);
     let gateway = Gateway::nginx(&site, &[]);
     check(&gateway, &application);
     server.stop();
@@ -322,7 +305,7 @@ fn nginx_asks_the_rules_that_replace_its_own() {
     let domain = advice.split('`').nth(1).unwrap();
     let application = Application::start();
     let server = Server::start(&["--rules", &of_repository("examples/coming-from.yaml")]);
-    let site = with_ports(&blocks("nginx")[0], &server, &application);
+    let site = with_ports(&nginx_site(), &server, &application);
     let gateway = Gateway::nginx(&replace(&site, "domain=gateway", domain), &[]);
     assert_eq!(gateway.ask(&["/api/orders"]).status, 200);
     let answers = [(); 30].map(|()| gateway.ask(&["/search"]).status);
@@ -348,7 +331,7 @@ fn nginx_asks_over_a_unix_socket() {
     let server = Server::spawn(command.args(["--resp", "127.0.0.1:0", "--http", &socket]));
     let line = &blocks("A Unix socket")[0];
     let line = replace(line, "unix:/run/quell/http.sock", &socket);
-    let site = replace(&blocks("nginx")[0], "    server 127.0.0.1:8080;\n", &line);
+    let site = replace(&nginx_site(), "    server 127.0.0.1:8080;\n", &line);
     let port = format!("127.0.0.1:{}", application.port);
     let gateway = Gateway::nginx(&replace(&site, "127.0.0.1:3000", &port), &[]);
     check(&gateway, &application);
@@ -375,17 +358,17 @@ fn check_tokens(kind: &str, start: impl Fn(&Server, &Application, Option<&str>) 
     let arguments = ["--rules", &rules, "--authorize-gateway", kind];
     let server = Server::start(&[&arguments[..], &["--credentials", &credentials]].concat());
     check(&start(&server, &application, Some(&token)), &application);
-    let before = application.seen();
+    let before = application.requests();
     for wrong in [None, Some("quell_x"), Some(&other), Some(&reader)] {
         let gateway = start(&server, &application, wrong);
         let answer = gateway.ask(&["--header", "Authorization: Basic eDp5", "/free"]);
         assert_eq!(answer.status, 500, "{wrong:?}: {answer:?}");
         assert!(!answer.body.contains("token"), "{answer:?}");
     }
-    assert_eq!(application.seen(), before, "no request went on");
+    assert_eq!(application.requests(), before, "no request went on");
 }
 
-/// The recipe of nginx or OpenResty with the line that shows a token.
+/// The recipe of OpenResty with the line that shows a token.
 fn with_token(site: &str, token: Option<&str>) -> String {
     let Some(token) = token else {
         return site.to_owned();
@@ -396,19 +379,10 @@ fn with_token(site: &str, token: Option<&str>) -> String {
 }
 
 #[test]
-fn nginx_shows_a_token() {
-    check_tokens("original", |server, application, token| {
-        let site = with_ports(&blocks("nginx")[0], server, application);
-        Gateway::nginx(&with_token(&site, token), &[])
-    });
-}
-
-#[test]
 fn lua_shows_a_token() {
     check_tokens("original", |server, application, token| {
         let site = with_ports(&blocks("OpenResty")[0], server, application);
-        let modules = ["ndk_http_module", "ngx_http_lua_module"];
-        Gateway::nginx(&with_token(&site, token), &modules)
+        Gateway::nginx(&with_token(&site, token), &LUA)
     });
 }
 
@@ -428,45 +402,13 @@ fn caddy_shows_a_token() {
 }
 
 #[test]
-fn nginx_asks_over_tls() {
-    let (folder, application) = (Folder::new(), Application::start());
-    let certificates = Certificates::new();
-    let credentials = folder.path("credentials.toml");
-    let new = ["token", "new", "nginx", "--role", "ask", "--append"];
-    let token = run(quell(&new).arg(&credentials)).expect_success();
-    let rules = folder.write("gateway.yaml", RULES);
-    let flags = tls_flags(&certificates);
-    let mut arguments: Vec<&str> = flags.iter().map(String::as_str).collect();
-    arguments.extend(["--rules", &rules, "--credentials", &credentials]);
-    arguments.extend(["--authorize-gateway", "original"]);
-    let server = Server::start(&arguments);
-    let site = with_ports(&blocks("nginx")[0], &server, &application);
-    let site = replace(&site, "http://quell/", "https://quell/");
-    let [show, trust] = blocks("A server with credentials").try_into().unwrap();
-    let show = show.replace("TOKEN", token.trim());
-    let trust = replace(
-        &trust,
-        "/etc/nginx/quell-ca.pem",
-        &certificates.path("ca.pem"),
-    );
-    let with = |name: &str| {
-        let trust = replace(&trust, "quell.internal", name);
-        let place = "        internal;\n";
-        let site = replace(&site, place, &format!("{place}{show}{trust}"));
-        Gateway::nginx(&site, &[])
-    };
-    check(&with("localhost"), &application);
-    let stranger = with("other.internal").ask(&["/free"]);
-    assert_eq!(stranger.status, 500, "it does not trust another name");
-    server.stop();
-}
-
-#[test]
 fn nginx_lets_requests_go_on_without_quell_if_it_is_told_to() {
     let (folder, application) = (Folder::new(), Application::start());
     let server = serve(&folder, "original");
-    let [site, line, location] = blocks("nginx").try_into().unwrap();
-    let site = with_ports(&site, &server, &application);
+    let [line, location] = blocks_of("production.md", "Without Quell")
+        .try_into()
+        .unwrap();
+    let site = with_ports(&nginx_site(), &server, &application);
     let site = replace(
         &site,
         "        internal;\n",
@@ -490,8 +432,7 @@ fn lua_asks_and_passes_quells_own_answer_on() {
     let (folder, application) = (Folder::new(), Application::start());
     let server = serve(&folder, "original");
     let site = with_ports(&blocks("OpenResty")[0], &server, &application);
-    let modules = ["ndk_http_module", "ngx_http_lua_module"];
-    for module in modules {
+    for module in LUA {
         let file = format!("/usr/lib/nginx/modules/{module}.so");
         let is_there = Path::new(&file).is_file();
         assert!(
@@ -499,7 +440,7 @@ fn lua_asks_and_passes_quells_own_answer_on() {
             "{file} is missing: install it with `cargo xtask install`"
         );
     }
-    let gateway = Gateway::nginx(&site, &modules);
+    let gateway = Gateway::nginx(&site, &LUA);
     check(&gateway, &application);
     let no = gateway.ask(&["/api/users"]);
     assert_eq!(no.json()["violated-policies"][0], "per-address");
@@ -528,9 +469,10 @@ fn caddy_asks_and_passes_quells_own_answer_on() {
 /// A recipe of nginx or OpenResty for a site of files: what stands in its `location /` is in `server`.
 fn for_files(site: &str, root: &str) -> String {
     const BEGIN: &str = "    location / {\n";
-    const END: &str = "        proxy_pass http://127.0.0.1:3000;\n    }\n";
+    const PASS: &str = "        proxy_pass http://127.0.0.1:3000;\n";
     let (before, rest) = site.split_once(BEGIN).unwrap();
-    let (lines, after) = rest.split_once(END).unwrap();
+    let (lines, rest) = rest.split_once(PASS).unwrap();
+    let (_, after) = rest.split_once("    }\n").unwrap();
     let locations = format!(
         "root {root};
         error_page 404 /404.html;
@@ -545,7 +487,7 @@ fn for_files(site: &str, root: &str) -> String {
 
 /// nginx redirects internally for `index`, `try_files` and `error_page`, and asks again each time. A
 /// request is charged once, and keeps its fields.
-fn check_files(heading: &str, modules: &[&str]) {
+fn check_files(site: &str, modules: &[&str]) {
     let (folder, application) = (Folder::new(), Application::start());
     for name in ["parts", "files"] {
         std::fs::create_dir(folder.path(name)).unwrap();
@@ -560,7 +502,7 @@ fn check_files(heading: &str, modules: &[&str]) {
     let rules = "{domain: gateway, rules: [{name: pages, per: [remote_address], algorithm: fixed_window, limit: 100/h}]}";
     let rules = folder.write("gateway.yaml", rules);
     let server = Server::start(&["--rules", &rules, "--authorize-gateway", "original"]);
-    let site = for_files(&blocks(heading)[0], &folder.path(""));
+    let site = for_files(site, &folder.path(""));
     let gateway = Gateway::nginx(&with_ports(&site, &server, &application), modules);
     // What a visitor could think of to pass as a request that was asked about.
     let lies = [
@@ -594,7 +536,7 @@ fn check_files(heading: &str, modules: &[&str]) {
         assert!(fields.starts_with(&left), "{path}: {left} {answer:?}");
     }
     assert_eq!(
-        application.seen(),
+        application.requests(),
         [
             "GET /index.php",
             "GET /index.php?quell_asked=1",
@@ -605,12 +547,12 @@ fn check_files(heading: &str, modules: &[&str]) {
 
 #[test]
 fn nginx_charges_a_request_once_wherever_it_redirects_it_to() {
-    check_files("nginx", &[]);
+    check_files(&nginx_site(), &[]);
 }
 
 #[test]
 fn lua_charges_a_request_once_wherever_nginx_redirects_it_to() {
-    check_files("OpenResty", &["ndk_http_module", "ngx_http_lua_module"]);
+    check_files(&blocks("OpenResty")[0], &LUA);
 }
 
 /// The network of the page's proxies, and those of the tests: everybody who calls from this address.
@@ -623,7 +565,7 @@ fn cdn(block: usize) -> String {
 
 /// The flags of the page for gateways that append to `X-Forwarded-For`.
 fn serve_behind_proxies(folder: &Folder) -> Server {
-    let command = cdn(1);
+    let command = cdn(0);
     let flags = command
         .split_whitespace()
         .skip_while(|word| *word != "--authorize-gateway");
@@ -685,25 +627,13 @@ fn check_callers(port: u16) {
 }
 
 #[test]
-fn nginx_behind_a_proxy_tells_callers_apart() {
-    let (folder, application) = (Folder::new(), Application::start());
-    let server = serve(&folder, "original");
-    let site = with_ports(&blocks("nginx")[0], &server, &application);
-    let place = "    location / {\n";
-    let site = replace(&site, place, &format!("{}\n{place}", cdn(0)));
-    let gateway = Gateway::nginx(&site, &[]);
-    check_callers(proxy_before(gateway.port).port);
-    server.stop();
-}
-
-#[test]
 fn lua_behind_a_proxy_tells_callers_apart() {
     let (folder, application) = (Folder::new(), Application::start());
     let server = serve(&folder, "original");
     let site = with_ports(&blocks("OpenResty")[0], &server, &application);
     let place = "    location / {\n";
-    let site = replace(&site, place, &format!("{}\n{place}", cdn(0)));
-    let gateway = Gateway::nginx(&site, &["ndk_http_module", "ngx_http_lua_module"]);
+    let site = replace(&site, place, &format!("{}\n{place}", proxies_of_nginx()));
+    let gateway = Gateway::nginx(&site, &LUA);
     check_callers(proxy_before(gateway.port).port);
     server.stop();
 }
@@ -714,430 +644,8 @@ fn caddy_behind_a_proxy_tells_callers_apart() {
     let server = serve_behind_proxies(&folder);
     let site = with_ports(&blocks("Caddy")[0], &server, &application);
     let place = "        method GET\n";
-    let site = replace(&site, place, &format!("{place}{}", cdn(2)));
+    let site = replace(&site, place, &format!("{place}{}", cdn(1)));
     let gateway = Gateway::caddy(&site);
     check_callers(proxy_before(gateway.port).port);
     server.stop();
-}
-
-/// What Traefik 3 does to headers, read in its source (`middlewares/forwardedheaders`,
-/// `middlewares/headers` and `middlewares/auth/forward.go`), which is not in Debian. It does what the
-/// configuration says that the page has.
-struct Traefik {
-    trusted: Vec<String>,
-    dropped: Vec<String>,
-    for_quell: Vec<String>,
-    trusts_forwarded: bool,
-    target: String,
-    server: u16,
-    application: u16,
-}
-
-type Headers = Vec<(String, String)>;
-
-impl Traefik {
-    /// Serves until the tests are over: it uses nothing but a port, which it returns.
-    fn start(configuration: &str, server: &Server, application: &Application) -> u16 {
-        let settings: Value = serde_saphyr::from_str(configuration).unwrap();
-        let words = |value: &Value| -> Vec<String> {
-            let words = value.as_array().into_iter().flatten();
-            words
-                .map(|word| word.as_str().unwrap().to_ascii_lowercase())
-                .collect()
-        };
-        let middlewares = &settings["http"]["middlewares"];
-        let dropped = middlewares["no-lies"]["headers"]["customRequestHeaders"].as_object();
-        let forward = &middlewares["quell"]["forwardAuth"];
-        let address = forward["address"].as_str().unwrap();
-        let traefik = Self {
-            trusted: words(&settings["entryPoints"]["web"]["forwardedHeaders"]["trustedIPs"]),
-            dropped: { dropped.into_iter().flatten() }
-                .map(|(name, value)| {
-                    assert_eq!(value, "", "{name}");
-                    name.to_ascii_lowercase()
-                })
-                .collect(),
-            for_quell: words(&forward["authRequestHeaders"]),
-            trusts_forwarded: forward["trustForwardHeader"] == true,
-            target: address
-                .strip_prefix("http://127.0.0.1:8080")
-                .unwrap()
-                .to_owned(),
-            server: server.http,
-            application: application.port,
-        };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let _ = traefik.pass_on(stream);
-            }
-        });
-        port
-    }
-
-    /// Passes one request on, if Quell allows it.
-    fn pass_on(&self, stream: TcpStream) -> Option<()> {
-        let peer = stream.peer_addr().ok()?.ip().to_string();
-        let mut reader = BufReader::new(stream);
-        let (mut first, mut line, mut headers) = (String::new(), String::new(), Headers::new());
-        reader.read_line(&mut first).ok()?;
-        while reader.read_line(&mut line).ok()? > 2 {
-            let (name, value) = line.trim_end().split_once(':')?;
-            headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-            line.clear();
-        }
-        let length = value(&headers, "content-length").map_or(Some(0), |text| text.parse().ok())?;
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        if !self.trusted.contains(&format!("{peer}/32")) {
-            headers.retain(|(name, _)| !name.starts_with("x-forwarded-") && name != "x-real-ip");
-        }
-        let host = value(&headers, "host")?.to_owned();
-        for (name, default) in [("x-real-ip", &peer), ("x-forwarded-host", &host)] {
-            if value(&headers, name).is_none() {
-                headers.push((name.to_owned(), default.clone()));
-            }
-        }
-        headers.retain(|(name, _)| !self.dropped.contains(name));
-        let question = self.question(&first, &host, &peer, &headers)?;
-        let answer = exchange(self.server, question.as_bytes())?;
-        let answer = match answer.starts_with(b"HTTP/1.1 2") {
-            true => {
-                let head = format!("{}\r\nContent-Length: {length}\r\n\r\n", first.trim_end());
-                exchange(self.application, &[head.as_bytes(), &body].concat())?
-            }
-            false => answer,
-        };
-        reader.get_mut().write_all(&answer).ok()
-    }
-
-    /// The request to Quell.
-    fn question(&self, first: &str, host: &str, peer: &str, headers: &Headers) -> Option<String> {
-        let mut words = first.split(' ');
-        let (method, uri) = (words.next()?, words.next()?);
-        let trusted = |name| value(headers, name).filter(|_| self.trusts_forwarded);
-        let mut chain: Vec<&str> = { headers.iter() }
-            .filter(|(name, _)| self.trusts_forwarded && name == "x-forwarded-for")
-            .map(|(_, value)| value.as_str())
-            .collect();
-        chain.push(peer);
-        let own = [
-            ("x-forwarded-for", chain.join(", ")),
-            (
-                "x-forwarded-method",
-                trusted("x-forwarded-method").unwrap_or(method).to_owned(),
-            ),
-            (
-                "x-forwarded-host",
-                trusted("x-forwarded-host").unwrap_or(host).to_owned(),
-            ),
-            (
-                "x-forwarded-uri",
-                trusted("x-forwarded-uri").unwrap_or(uri).to_owned(),
-            ),
-        ];
-        let mut question = format!(
-            "GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n",
-            self.target
-        );
-        let passed = headers.iter().filter(|(name, _)| {
-            self.for_quell.contains(name) && own.iter().all(|(other, _)| name != other)
-        });
-        for (name, value) in passed {
-            question += &format!("{name}: {value}\r\n");
-        }
-        for (name, value) in &own {
-            question += &format!("{name}: {value}\r\n");
-        }
-        Some(question + "\r\n")
-    }
-}
-
-/// The value of the first header of this name.
-fn value<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
-    let mut headers = headers.iter();
-    let found = headers.find(|(other, _)| other == name)?;
-    Some(&found.1)
-}
-
-/// The whole answer of a server that closes its connection after it.
-fn exchange(port: u16, request: &[u8]) -> Option<Vec<u8>> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    stream.write_all(request).ok()?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).ok()?;
-    Some(answer)
-}
-
-#[test]
-fn the_headers_of_traefik_tell_callers_apart() {
-    let (folder, application) = (Folder::new(), Application::start());
-    let server = serve(&folder, "forwarded");
-    check_callers(Traefik::start(&blocks("Traefik")[0], &server, &application));
-    server.stop();
-}
-
-#[test]
-fn the_headers_of_traefik_behind_a_proxy_tell_callers_apart() {
-    let (folder, application) = (Folder::new(), Application::start());
-    let server = serve_behind_proxies(&folder);
-    let configuration = format!("{}{}", cdn(3), blocks("Behind a CDN")[4]);
-    let traefik = Traefik::start(&configuration, &server, &application);
-    check_callers(proxy_before(traefik).port);
-    server.stop();
-}
-
-/// Every spelling of `/login` that the application accepts counts against its limit or is refused,
-/// and the visitor is told so.
-#[test]
-fn spellings_do_not_get_around_a_rule() {
-    let (folder, application) = (Folder::new(), Application::start());
-    let server = serve(&folder, "original");
-    let site = with_ports(&blocks("nginx")[0], &server, &application);
-    let decoding = format!("http://127.0.0.1:{}", application.port);
-    let decoding = replace(&site, &decoding, &format!("{decoding}/"));
-    let lua = with_ports(&blocks("OpenResty")[0], &server, &application);
-    let caddy_server = serve(&folder, "forwarded");
-    let caddy_site = with_ports(&blocks("Caddy")[0], &caddy_server, &application);
-    let modules = ["ndk_http_module", "ngx_http_lua_module"];
-    let gateways = [
-        Gateway::nginx(&site, &[]),
-        Gateway::nginx(&decoding, &[]),
-        Gateway::nginx(&lua, &modules),
-        Gateway::caddy(&caddy_site),
-    ];
-    let post =
-        |gateway: &Gateway, path: &str| gateway.ask(&["--path-as-is", "--data", "name=ann", path]);
-    assert_eq!(post(&gateways[0], "/login").status, 200);
-    assert_eq!(post(&gateways[3], "/login").status, 200);
-    let before = application.seen();
-    for gateway in &gateways {
-        for path in [
-            "/login/",
-            "/login;a=1",
-            "/login%3Ba=1",
-            "//login",
-            "/%6cogin",
-            "/a/../login",
-            "/a/%2e%2e//login/.",
-        ] {
-            let no = post(gateway, path);
-            assert_eq!(no.status, 429, "{path}: {no:?}");
-        }
-        for path in ["/%2flogin", "/a/..%2flogin", "/%5clogin", "/a/..;/login"] {
-            let no = post(gateway, path);
-            assert_eq!(no.status, 400, "{path}: {no:?}");
-            assert_eq!(no.field("content-type"), "application/problem+json");
-            assert_eq!(no.json()["status"], 400, "{no:?}");
-        }
-        for path in ["/login%00", "/%zz"] {
-            assert_eq!(post(gateway, path).status, 400, "{path}");
-        }
-    }
-    // Caddy passes on any word as a method, and some applications take it for `POST`. A `#` ends the
-    // path for some; Caddy encodes it, so that nothing is ambiguous.
-    for (more, expected) in [
-        (["--request", "post"], [400, 400, 400, 429]),
-        (
-            ["--request-target", "/free#/../login"],
-            [400, 400, 400, 429],
-        ),
-    ] {
-        let ask = |gateway: &Gateway| {
-            gateway.ask(&[&["--data", "name=ann"], &more[..], &["/login"]].concat())
-        };
-        assert_eq!(
-            gateways.each_ref().map(|gateway| ask(gateway).status),
-            expected,
-            "{more:?}"
-        );
-    }
-    assert_eq!(application.seen(), before, "none of them got there");
-    for gateway in &gateways {
-        for path in ["/login%20", "/LOGIN", "/%256cogin"] {
-            assert_eq!(post(gateway, path).status, 200, "{path} is another page");
-        }
-    }
-}
-
-/// Ten thousand paths through nginx, which decodes, merges and resolves them for the application: if
-/// we accept the path that the visitor sent, our reading equals the path that the application got.
-#[test]
-fn our_reading_of_a_path_is_what_nginx_hands_on() {
-    let echo = Echo::start();
-    let site = format!(
-        "server {{\nlisten 80;\nkeepalive_requests 100000;\nlocation / {{\n\
-         proxy_pass http://127.0.0.1:{}/;\nproxy_set_header X-Original-URI $request_uri;\n}}\n}}",
-        echo.port
-    );
-    let gateway = Gateway::nginx(&site, &[]);
-    let mut visitor = Visitor::connect(gateway.port);
-    let (mut read, mut refused_by_nginx) = (0, 0);
-    for number in 0..10_000 {
-        let path = generated_path(number);
-        let Some((got, sent)) = visitor.ask(&path) else {
-            refused_by_nginx += 1;
-            continue;
-        };
-        let map = AuthorizeMap::original();
-        let headers = [("x-original-uri", sent.as_bytes())];
-        let Ok(query) = authorize("shop", headers.into_iter(), &map) else {
-            continue;
-        };
-        let ours = query.descriptors()[0].get("path").unwrap().to_vec();
-        assert_eq!(
-            String::from_utf8(ours).unwrap(),
-            as_the_application_takes(&got),
-            "path {number}: {path} was handed on as {got}"
-        );
-        read += 1;
-    }
-    assert!(
-        read > 3_000,
-        "{read} read, {refused_by_nginx} refused by nginx"
-    );
-    assert!(refused_by_nginx > 100, "{refused_by_nginx}");
-}
-
-/// A path made of pieces that have a meaning for some server, the same for each number.
-fn generated_path(number: u64) -> String {
-    const PIECES: [&str; 28] = [
-        "a", "b", "login", "LOGIN", ".", "..", "...", "/", "/", "/", "//", "/./", "/../", "%2e",
-        "%2E%2e", "%6c", "%6Cogin", "%2f", "%5c", "%20", "%25", "%256c", ";", "%3b", ";a=1",
-        "%C3%A9", "%2C", "%zz",
-    ];
-    let mut state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut draw = |most: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % most
-    };
-    let mut path = String::from("/");
-    for _ in 0..=draw(7) {
-        // Pieces that make most paths invalid are rare.
-        let piece = match draw(30) {
-            29 => 17 + draw(11),
-            _ => draw(17),
-        };
-        path.push_str(PIECES[usize::try_from(piece).unwrap()]);
-    }
-    path
-}
-
-/// How an application that decodes once, cuts `;` and takes `/a/` for `/a` sees a path that nginx
-/// has resolved: written without a line of the code under test.
-fn as_the_application_takes(path: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = path.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| *first == b'%');
-        let digits = digits.map(|digits| std::str::from_utf8(digits).unwrap());
-        match digits {
-            Some(digits) => {
-                bytes.push(u8::from_str_radix(digits, 16).unwrap());
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    let mut text = String::new();
-    for segment in bytes.split(|byte| *byte == b'/') {
-        let name = segment.split(|byte| *byte == b';').next().unwrap();
-        if name.is_empty() {
-            continue;
-        }
-        text.push('/');
-        for byte in name {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => text.push(char::from(*byte)),
-                b'.' | b',' | b'=' | b'-' => text.push(char::from(*byte)),
-                byte => text.push_str(&format!("%{byte:02X}")),
-            }
-        }
-    }
-    if text.is_empty() {
-        "/".to_owned()
-    } else {
-        text
-    }
-}
-
-/// An application that answers with the path of the request and the header of a recipe.
-struct Echo {
-    port: u16,
-}
-
-impl Echo {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let mut reader = BufReader::new(stream);
-                let Some(body) = Self::seen(&mut reader) else {
-                    continue;
-                };
-                let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
-                let answer = format!("{head} {}\r\n\r\n{body}", body.len());
-                drop(reader.get_mut().write_all(answer.as_bytes()));
-            }
-        });
-        Self { port }
-    }
-
-    /// The path and the header, on a line each.
-    fn seen(reader: &mut BufReader<TcpStream>) -> Option<String> {
-        let (mut first, mut line, mut sent) = (String::new(), String::new(), String::new());
-        reader.read_line(&mut first).ok()?;
-        while reader.read_line(&mut line).ok()? > 2 {
-            if let Some(value) = line.strip_prefix("X-Original-URI: ") {
-                value.trim_end().clone_into(&mut sent);
-            }
-            line.clear();
-        }
-        Some(format!("{}\n{sent}", first.split(' ').nth(1)?))
-    }
-}
-
-/// A visitor that asks for paths unchanged, on one connection while it lasts.
-struct Visitor {
-    port: u16,
-    reader: BufReader<TcpStream>,
-}
-
-impl Visitor {
-    fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let reader = BufReader::new(stream);
-        Self { port, reader }
-    }
-
-    /// What the application got and what the gateway made of it; `None` if the gateway refused.
-    fn ask(&mut self, path: &str) -> Option<(String, String)> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n");
-        self.reader.get_mut().write_all(request.as_bytes()).unwrap();
-        let (mut first, mut line, mut length) = (String::new(), String::new(), 0);
-        self.reader.read_line(&mut first).unwrap();
-        while self.reader.read_line(&mut line).unwrap() > 2 {
-            if let Some(value) = line.strip_prefix("Content-Length: ") {
-                length = value.trim().parse().unwrap();
-            }
-            line.clear();
-        }
-        let mut body = vec![0; length];
-        self.reader.read_exact(&mut body).unwrap();
-        if !first.starts_with("HTTP/1.1 200") {
-            assert!(first.starts_with("HTTP/1.1 400"), "{path}: {first}");
-            *self = Self::connect(self.port);
-            return None;
-        }
-        let body = String::from_utf8(body).unwrap();
-        let (got, sent) = body.split_once('\n').unwrap();
-        Some((got.to_owned(), sent.to_owned()))
-    }
 }

@@ -53,6 +53,8 @@ mod pipes;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod production;
+#[cfg(test)]
 mod recipes;
 #[cfg(test)]
 mod redis_tools;

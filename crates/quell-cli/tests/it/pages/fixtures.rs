@@ -43,7 +43,7 @@ impl Fixture {
                 fixture.stands_for("redis.internal:6379", &redis);
                 fixture.with_etcd(Etcd::start())
             }
-            "docs/deploy.md" => {
+            "docs/operate.md" => {
                 install(folder);
                 Self::default()
             }

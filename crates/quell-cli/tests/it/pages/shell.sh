@@ -128,32 +128,6 @@ redis-cli() {
     fi
 }
 
-# One process with the sites of the page, in place of the system's.
-nginx() {
-    local folder=$PWD
-    {
-        echo "daemon off; master_process off; pid $folder/nginx.pid; events {} http { access_log off;"
-        for kind in client_body proxy fastcgi uwsgi scgi; do echo "${kind}_temp_path $folder/$kind;"; done
-        echo "include $folder/etc/nginx/conf.d/*.conf; }"
-    } >nginx.conf
-    local port
-    port=$(grep -ho 'listen [0-9]*' etc/nginx/conf.d/*.conf | head -n 1)
-    sed -i 's/listen /listen 127.0.0.1:/' etc/nginx/conf.d/*.conf
-    granted start_nginx "127.0.0.1:${port#listen }"
-}
-
-start_nginx() {
-    start_server "$1" command nginx -p "$PWD" -e stderr -c "$PWD/nginx.conf"
-}
-
-python3() {
-    if [[ $1 == -m && $2 == http.server ]]; then
-        start_server "127.0.0.1:$3" command python3 "$@"
-    else
-        command python3 "$@"
-    fi
-}
-
 sudo() { "$@"; }
 
 # A page that waits for something looks each second. Here it looks more often.
@@ -187,7 +161,7 @@ end() {
     done
 }
 trap end EXIT
-mkdir -p run/quell etc/quell etc/nginx/conf.d var/lib/quell var/log/quell
+mkdir -p run/quell etc/quell var/lib/quell var/log/quell
 
 # Waits for the commands that a page left in the background, but for servers.
 wait_for_jobs() {
