@@ -137,7 +137,7 @@ fn leadership(text: &mut MetricsText, status: &Status) {
         learns,
     );
     text.number(
-        "quell_fleet_turned_away gauge Nodes that ask for a seat and are given none, at most 100.",
+        "quell_fleet_rejected_joins gauge Nodes that ask for a seat and are given none, at most 100.",
         status.rejected_joins.len(),
     );
     text.number(
