@@ -79,7 +79,7 @@ impl Command {
             Self::Holds(holds) => holds.run(),
             Self::Candidate(candidate) => candidate.run(),
             Self::Top(top) => top.run(),
-            Self::Fleet(fleet) => fleet.run(),
+            Self::Fleet(fleet) => fleet.run(matches),
             Self::Health(health) => health.run(),
             Self::Token(token) => token.run(),
             Self::Completions(completions) => completions.run(Cli::command()),

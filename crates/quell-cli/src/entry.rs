@@ -9,7 +9,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::printable;
 use quell_core::query_bounds::{QueryError, check_domain, push_entry};
-pub(crate) use quell_server::config::whole;
+pub(crate) use quell_host::config::whole;
 
 use crate::exit::Usage;
 

@@ -8,7 +8,7 @@ mod preview;
 mod status;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, Subcommand};
 
 use crate::candidate::Candidate;
 use crate::exit::Exit;
@@ -54,14 +54,15 @@ enum Command {
 }
 
 impl Fleet {
-    /// Does what was asked.
+    /// Does what was asked; `matches` are those of the subcommand.
     ///
     /// # Errors
     /// As the commands say.
-    pub(crate) fn run(self) -> Result<Exit> {
+    pub(crate) fn run(self, matches: &ArgMatches) -> Result<Exit> {
+        let own = matches.subcommand().map_or(matches, |(_, own)| own);
         match self.command {
             Command::Demo(demo) => demo.run(),
-            Command::Coordinator(coordinator) => coordinator.run(),
+            Command::Coordinator(coordinator) => coordinator.run(own),
             Command::Status(status) => status.run(),
             Command::Weight(weight) => weight.run(),
             Command::Drain(drain) => drain.run(),

@@ -20,6 +20,7 @@ mod holds;
 mod log;
 mod man;
 mod open_files;
+mod origin;
 mod output;
 #[cfg(test)]
 mod pages;
@@ -28,6 +29,7 @@ mod parse;
 mod reference;
 mod rules;
 mod serve;
+mod settings;
 mod table;
 mod token;
 mod top;

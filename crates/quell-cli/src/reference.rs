@@ -99,10 +99,9 @@ fn section(page: &mut String, command: &Command, parent: &str, level: usize) {
 fn table(page: &mut String, arguments: &[&Arg]) {
     page.push_str("\n| argument | variable | meaning | default |\n|---|---|---|---|\n");
     for arg in arguments {
+        let (form, variable, (help, own)) = (form(arg), variable(arg), help_and_default(arg));
         let default = arg.get_default_values().first();
-        let default = default.map(|value| format!("`{}`", value.to_string_lossy()));
-        let (form, variable, help) = (form(arg), variable(arg), help(arg));
-        let default = default.unwrap_or_default();
+        let default = default.map_or(own, |value| format!("`{}`", value.to_string_lossy()));
         writeln!(page, "| `{form}` | {variable} | {help} | {default} |").unwrap();
     }
 }
@@ -122,11 +121,7 @@ fn settings(page: &mut String, arguments: &[&Arg]) {
             "config" | "print_config" => String::new(),
             key => format!("`{key}`"),
         };
-        let help = help(arg);
-        let (help, default) = match help.split_once(" [default: ") {
-            Some((help, default)) => (help, format!("`{}`", default.trim_end_matches(']'))),
-            None => (help.as_str(), String::new()),
-        };
+        let (help, default) = help_and_default(arg);
         let (form, variable) = (form(arg), variable(arg));
         writeln!(
             page,
@@ -174,8 +169,16 @@ fn variable(arg: &Arg) -> String {
     name.unwrap_or_default()
 }
 
-fn help(arg: &Arg) -> String {
-    arg.get_help().map(ToString::to_string).unwrap_or_default()
+/// What an argument means, and its default if its help ends with one.
+fn help_and_default(arg: &Arg) -> (String, String) {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    match help.split_once(" [default: ") {
+        Some((help, default)) => {
+            let default = format!("`{}`", default.trim_end_matches(']'));
+            (help.to_owned(), default)
+        }
+        None => (help, String::new()),
+    }
 }
 
 #[test]

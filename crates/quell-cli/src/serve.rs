@@ -9,20 +9,19 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args};
 use quell::rule_store::RuleStore;
 use quell_core::key::printable;
+use quell_host::etcd_url::EtcdUrl;
 use quell_server::ShutdownWait;
-use quell_server::config::{Config, EtcdUrl, RawConfig};
+use quell_server::config::{Config, RawConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::etcd;
 use crate::exit::{Exit, Usage};
+use crate::origin::{File, Origins};
+use crate::settings::Settings;
 use crate::{log, open_files, output};
 
-use origin::{File, Origins};
-
-mod origin;
 mod ready;
-mod settings;
 
 /// Signals to stop within this time of the first one count as the same one: a shell, a supervisor or GNU
 /// `timeout` may signal the process and its group. A person who sends two needs longer.
@@ -46,7 +45,7 @@ pub(crate) struct Serve {
     print_config: bool,
 
     #[command(flatten)]
-    settings: settings::Settings,
+    settings: Settings<RawConfig>,
 }
 
 impl Serve {
@@ -61,10 +60,7 @@ impl Serve {
                 .map_err(|error| Usage(error.to_string()))?,
             None => RawConfig::default(),
         };
-        let origins = Origins {
-            matches,
-            file: file.as_ref(),
-        };
+        let origins = Origins::<RawConfig>::new(matches, file.as_ref());
         let wrong = |(key, reason): (&str, String)| origins.wrong(key, &reason);
         self.settings.apply(&mut raw).map_err(wrong)?;
         let config = raw.resolve().map_err(|error| origins.usage(&error))?;

@@ -1,19 +1,18 @@
 //! Configuration: what a coordinator needs to know before it starts.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
-use quell_host::access::CredentialsSource;
-use quell_host::config_error::{ConfigError, field};
-use quell_host::user_header::check_user_header;
+use quell_host::config::{ConfigError, check_reachable, check_user_header};
+use quell_host::secret_source::SecretSource;
 
-use crate::budget::Budget;
-
+mod settings;
 mod store;
 mod terms;
 
+pub use settings::{PublicUrl, RawConfig, Settings};
 pub use store::{EtcdAccess, EtcdAccessError, FleetStore};
 pub use terms::Terms;
 
@@ -61,7 +60,7 @@ pub struct AccessConfig {
     /// A PEM file with the authorities that sign the certificates of nodes.
     pub client_authorities: Option<PathBuf>,
     /// Where the credentials are.
-    pub credentials: Option<CredentialsSource>,
+    pub credentials: Option<SecretSource>,
     /// Whether addresses beyond loopback are accepted without TLS or without credentials.
     pub insecure: bool,
     /// Host names by which operators may ask, besides addresses and localhost.
@@ -77,30 +76,11 @@ impl Config {
     /// TLS and credentials.
     #[must_use]
     pub fn new(store: FleetStore, rules: Vec<PathBuf>) -> Self {
-        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             changes: store.changes(),
             store,
             rules,
-            rules_access: EtcdAccess::default(),
-            sockets: SocketConfig {
-                listen: loopback(7600),
-                admin: Some(loopback(7601)),
-                url: None,
-                admin_url: None,
-            },
-            access: AccessConfig {
-                fleet: "default".to_owned(),
-                certificate: None,
-                client_authorities: None,
-                credentials: None,
-                insecure: false,
-                hosts: Vec::new(),
-                console_user_header: None,
-                console_proxy: Vec::new(),
-            },
-            terms: Terms::default(),
-            max_buffer_bytes: Budget::MOST,
+            ..Settings::default().config(EtcdAccess::default())
         }
     }
 
@@ -120,34 +100,28 @@ impl AccessConfig {
     fn check(&self, sockets: &SocketConfig) -> Result<(), ConfigError> {
         let (header, proxies) = (&self.console_user_header, &self.console_proxy);
         let is_closed = self.credentials.is_some();
-        let checked = check_user_header(header.is_some(), !proxies.is_empty(), is_closed);
-        checked.map_err(|(key, reason)| field(key, reason))?;
+        check_user_header(header.is_some(), !proxies.is_empty(), is_closed)?;
         if self.insecure {
             return Ok(());
         }
-        let knows_nodes = self.credentials.is_some() || self.client_authorities.is_some();
-        let nodes = ("listen", Some(sockets.listen), knows_nodes);
-        let admin = ("admin", sockets.admin, self.credentials.is_some());
-        for (listener, address, knows_callers) in [nodes, admin] {
-            let Some(address) = address.filter(|at| !at.ip().to_canonical().is_loopback()) else {
-                continue;
-            };
-            let (lacks, write) = match (self.certificate.is_some(), knows_callers) {
-                (true, true) => continue,
-                (false, _) => ("there is no TLS", "--tls-cert and --tls-key"),
-                (true, false) if listener == "listen" => (
-                    "everybody may be a node",
-                    "--credentials or --tls-client-ca",
-                ),
-                (true, false) => ("everybody may change the fleet", "--credentials"),
-            };
-            let reason = format!(
-                "{address} can be reached from other machines, and {lacks}: write {write}, or a loopback \
-                 address such as 127.0.0.1:{}, or say --insecure if the network keeps strangers out",
-                address.port()
-            );
-            return Err(field(listener, reason));
-        }
-        Ok(())
+        let no_tls = { self.certificate.is_none() }
+            .then_some(("there is no TLS", "--tls-cert and --tls-key"));
+        let knows_nodes = is_closed || self.client_authorities.is_some();
+        let for_nodes = no_tls.or((!knows_nodes).then_some((
+            "everybody may be a node",
+            "--credentials or --tls-client-ca",
+        )));
+        check_reachable(
+            "listen",
+            sockets.listen,
+            &sockets.listen.to_string(),
+            for_nodes,
+        )?;
+        let Some(admin) = sockets.admin else {
+            return Ok(());
+        };
+        let for_operators =
+            no_tls.or((!is_closed).then_some(("everybody may change the fleet", "--credentials")));
+        check_reachable("admin", admin, &admin.to_string(), for_operators)
     }
 }

@@ -2,7 +2,7 @@
 
 use quell::rule_store::RuleStoreError;
 use quell_host::access::CredentialsError;
-use quell_host::config_error::ConfigError;
+use quell_host::config::ConfigError;
 use quell_host::listen::BindError;
 use quell_host::tls::TlsError;
 use quell_rules::Problem;

@@ -9,7 +9,7 @@ use quell::rule_store::{DirectoryRules, Draft, RuleStore, Version, text_digest};
 use quell_core::rule::DomainRules;
 use quell_fleet::rules::MAX_RULES;
 use quell_host::candidate::{About, CandidateStatus};
-use quell_host::config_error::field;
+use quell_host::config::field;
 use quell_host::etcd_url::EtcdUrl;
 use quell_host::file_watch::Watch;
 use quell_host::history::Change;

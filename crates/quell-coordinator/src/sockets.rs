@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use quell_host::address::Address;
-use quell_host::config_error::field;
+use quell_host::config::field;
 use quell_host::listen::Listener;
 
 use crate::auth::CoordinatorAuth;

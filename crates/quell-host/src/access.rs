@@ -10,13 +10,14 @@
 //! too:
 //!
 //! ```
-//! use quell_host::access::{Access, Caller, CredentialsSource, Role};
+//! use quell_host::access::{Access, Caller, Role};
+//! use quell_host::secret_source::SecretSource;
 //!
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("credentials.toml");
 //! # std::fs::write(&path, "")?;
 //! # let path = path.to_str().unwrap();
-//! let access = Access::open(Some(&CredentialsSource::parse(path)?))?;
+//! let access = Access::open(Some(&SecretSource::parse(path)?))?;
 //! // The token of `Authorization: Bearer`, without a name beside it.
 //! let caller = access.of_token(None, b"quell_x");
 //! assert_eq!(caller, Caller::Stranger);
@@ -36,13 +37,14 @@ use quell_core::account::Account;
 use quell_core::descriptor::Query;
 use quell_core::key::printable;
 
+use crate::secret_source::SecretSource;
+
 mod certificate;
 mod credentials;
 mod failed_logins;
 mod live_pages;
 mod logins;
 mod password;
-mod source;
 mod visits;
 
 pub use certificate::ClientCertificate;
@@ -50,7 +52,6 @@ pub use credentials::{CredentialsError, Grant, NewToken, NodeEntry, Role, TokenN
 pub use failed_logins::{BARRED, FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub use live_pages::{LivePage, LivePages};
 pub use password::password_entry;
-pub use source::CredentialsSource;
 pub use visits::Visits;
 
 use credentials::Credentials;
@@ -74,7 +75,7 @@ pub struct Access {
 /// Credentials that are read again when they change.
 #[derive(Debug)]
 struct Followed {
-    source: CredentialsSource,
+    source: SecretSource,
     in_force: ArcSwap<InForce>,
     /// Held from reading to storing, so that an older text of the file never replaces a newer one.
     reload: Mutex<()>,
@@ -147,12 +148,12 @@ impl Access {
     ///
     /// # Errors
     /// What is wrong with them, and what to write.
-    pub fn open(source: Option<&CredentialsSource>) -> Result<Self, CredentialsError> {
-        let followed = |source: &CredentialsSource| {
+    pub fn open(source: Option<&SecretSource>) -> Result<Self, CredentialsError> {
+        let followed = |source: &SecretSource| {
             Ok::<_, CredentialsError>(Followed {
                 source: source.clone(),
                 in_force: ArcSwap::from_pointee(InForce {
-                    credentials: source.read()?,
+                    credentials: Credentials::read(source)?,
                     remembered: Remembered::default(),
                 }),
                 reload: Mutex::default(),
@@ -176,7 +177,7 @@ impl Access {
         let _turn = followed.reload.lock();
         let before = followed.in_force.load();
         before.remembered.clear();
-        let credentials = followed.source.read()?;
+        let credentials = Credentials::read(&followed.source)?;
         let differ = credentials != before.credentials;
         if differ {
             followed.in_force.store(Arc::new(InForce {
@@ -472,7 +473,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("credentials.toml");
         std::fs::write(&path, text).unwrap();
-        let source = CredentialsSource::parse(path.to_str().unwrap()).unwrap();
+        let source = SecretSource::parse(path.to_str().unwrap()).unwrap();
         let access = Access::open(Some(&source)).unwrap();
         (folder, access)
     }

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::config::check_home;
+
 /// What the path of a Unix socket is written after.
 const UNIX: &str = "unix:";
 
@@ -61,10 +63,9 @@ impl FromStr for Address {
         };
         match text.strip_prefix(UNIX) {
             Some("") => Err(wrong()),
-            Some(path) if Path::new(path).starts_with("~") => Err(format!(
-                "nobody makes a home directory of the `~` in `{text}`: write it out"
-            )),
-            Some(path) => Ok(Self::Unix(Arc::from(Path::new(path)))),
+            Some(path) => {
+                check_home(Path::new(path)).map(|()| Self::Unix(Arc::from(Path::new(path))))
+            }
             None => {
                 // Names, too: `localhost:8080`.
                 let address = text.to_socket_addrs().ok().and_then(|mut all| all.next());
@@ -105,7 +106,7 @@ mod tests {
         assert!(!parse("10.0.0.1:80").unwrap().is_local());
         for (text, told) in [
             ("unix:", "write one such as 127.0.0.1:8080 or unix:"),
-            ("unix:~/quell.sock", "home directory"),
+            ("unix:~/quell.sock", "`~` is not expanded in `~/quell.sock`"),
             ("/run/quell.sock", "unix:/run/quell.sock, or off"),
         ] {
             let error = parse(text).unwrap_err();

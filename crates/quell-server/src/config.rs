@@ -1,54 +1,40 @@
-//! Configuration: the table of all settings. [`RawConfig`] is what was written, [`Config`] what it means.
-//!
-//! An entry of the table defines all of a setting but its use. Its name gives the key in a file, the flag
-//! and the environment variable, the first paragraph of its docs is the help, and `docs/cli.md` and
-//! `--print-config` are generated from them. A check may follow the default.
+//! Configuration: the [table](quell_host::config) of all settings. [`RawConfig`] is what was written, [`Config`] what
+//! it means. `docs/cli.md` and `--print-config` are generated from the table.
 //!
 //! A file is TOML: its errors have line and column, it has comments, and no value is converted to another
 //! type. Rules are YAML since they are documents; settings are a flat list.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
 use quell::store::memory::DEFAULT_MAX_KEYS;
 use quell_fleet::agent::CoordinatorUrl;
+use quell_host::address::Address;
+use quell_host::config::{
+    self, ConfigError, RawSettings, Setting, SettingValue, TextValue, at_least, check_home, field,
+    host_names, no_shorter_than,
+};
+use quell_host::fleet_member::FleetMember;
+use quell_host::rule_source::RuleSource;
+use quell_host::secret_source::SecretSource;
+use quell_host::settings;
 use quell_protocol::resp::FrameLimits;
 use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
-use serde::{Deserialize, Serialize};
-
-use crate::access::CredentialsSource;
 
 mod authorize;
-mod console;
 mod fleet;
 mod listeners;
 mod otlp;
-mod table;
 #[cfg(test)]
 mod toml_mistakes;
-mod value;
 
-use quell_host::address::Address;
-pub use quell_host::config_error::ConfigError;
-use quell_host::config_error::field;
-pub use quell_host::etcd_url::{EtcdUrl, EtcdUrlError};
-pub use quell_host::fleet_member::FleetMember;
-pub use quell_host::rule_source::{RuleSource, split_sources};
-use quell_host::toml_file;
-use table::settings;
-use value::{at_least, host_names, no_shorter_than};
-
-pub use authorize::{Authorize, AuthorizeSettings, RawAuthorize, RawEntrySource};
-pub use fleet::TokenSource;
+pub use authorize::{Authorize, AuthorizeSettings, EntrySources, RawAuthorize, RawEntrySource};
 pub use otlp::OtlpEndpoint;
-pub use table::{FlagShape, Setting};
-pub use value::{FlagValue, SettingValue, UnixMode, whole};
 
 /// Shorter timeouts would end sound clients.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
@@ -62,7 +48,7 @@ settings! {
     /// What was written. Every field may be left out, and none that is unknown is accepted.
     ///
     /// Durations are text such as `250ms`, `10s` or `5m`.
-    RawConfig: |raw| raw, "";
+    RawConfig: |raw: RawConfig| raw, "";
 
     "Rules" {
         /// A rules file, a directory of rules files, the URL of a store with rules, as in --store,
@@ -128,7 +114,7 @@ settings! {
         /// one; read again when it changes
         ///
         /// Default none: everybody who reaches a listener may do everything.
-        credentials<SOURCE>: Option<CredentialsSource> = None;
+        credentials<SOURCE>: Option<SecretSource> = None;
         /// A host name that HTTP answers to, beside addresses and localhost; * for any; may be repeated
         /// (in the variable: with commas)
         ///
@@ -181,7 +167,7 @@ settings! {
         fleet_group<NAME>: Vec<String> = Vec::new();
         /// A file with the token that the node shows to coordinators, or env:NAME for a variable with it;
         /// the file is read again for each connection
-        fleet_token<SOURCE>: Option<TokenSource> = None;
+        fleet_token<SOURCE>: Option<SecretSource> = None;
         /// The authorities that vouch for coordinators, as a PEM file
         ///
         /// Default those of the system.
@@ -332,42 +318,27 @@ impl Config {
     }
 }
 
-impl RawConfig {
-    /// All settings that have a flag and an environment variable.
-    #[must_use]
-    pub fn settings() -> Vec<Setting> {
+impl RawSettings for RawConfig {
+    fn settings() -> Vec<Setting<Self>> {
         let mut settings = Self::flags();
         settings.extend(RawAuthorize::flags());
         settings
     }
+}
 
-    /// Replaces a setting by the values of its flag or variable.
-    ///
-    /// # Errors
-    /// What is wrong with the values, and what to write.
-    pub fn set(&mut self, setting: &Setting, values: &[OsString]) -> Result<(), String> {
-        (setting.set)(self, values)
-    }
-
+impl RawConfig {
     /// Reads a configuration file; `name` stands for it in errors.
     ///
     /// ```
     /// let raw = quell_server::config::RawConfig::from_toml("quell.toml", "http = 'off'")?;
     /// assert_eq!(raw.http.as_deref(), Some("off"));
-    /// # Ok::<(), quell_server::config::ConfigError>(())
+    /// # Ok::<(), quell_host::config::ConfigError>(())
     /// ```
     ///
     /// # Errors
     /// [`ConfigError::File`] with line and column if it is no TOML, or has an unknown field.
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| toml_file::mistake(name, text, &error))
-    }
-
-    /// The line, from 1, on which a configuration file of this `text` says `field`, such as
-    /// `max_keys` or `authorize.gateway`.
-    #[must_use]
-    pub fn line_of(text: &str, field: &str) -> Option<usize> {
-        toml_file::line_of(text, field)
+        config::parse(name, text)
     }
 
     /// The same as a configuration file.
@@ -375,10 +346,7 @@ impl RawConfig {
     /// # Errors
     /// [`ConfigError::File`] if a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
-        toml::to_string_pretty(self).map_err(|error| ConfigError::File {
-            file: "the configuration".to_owned(),
-            reason: error.to_string(),
-        })
+        config::write(self)
     }
 
     /// What this means, with a default for each field that is left out.
@@ -389,7 +357,11 @@ impl RawConfig {
         let config = self.read()?;
         listeners::check(self, &config)?;
         fleet::check(&config)?;
-        console::check(&config)?;
+        config::check_user_header(
+            config.console_user_header.is_some(),
+            !config.console_proxy.is_empty(),
+            config.credentials.is_some(),
+        )?;
         let (argument, frame) = (config.max_argument_bytes, config.max_frame_bytes);
         if argument > frame {
             let key = match self.max_argument_bytes {
@@ -417,16 +389,55 @@ pub enum LogTarget {
     File(PathBuf),
 }
 
-impl LogTarget {
+impl TextValue for LogTarget {
     /// Reads a path, or a name of standard output or standard error. Those are not opened: in a
     /// container they are pipes, which cannot be opened once more.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
+    fn from_text(text: &str) -> Result<Self, String> {
         match text {
-            "-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Self::Stdout,
-            "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => Self::Stderr,
-            file => Self::File(PathBuf::from(file)),
+            "" => Err("write a file, or - for standard output".to_owned()),
+            "-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Ok(Self::Stdout),
+            "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => Ok(Self::Stderr),
+            file => check_home(Path::new(file)).map(|()| Self::File(PathBuf::from(file))),
         }
+    }
+
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Permissions of a file, for its owner, its group and others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnixMode(u32);
+
+impl UnixMode {
+    /// The bits, as `chmod` takes them.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// Owner and group may read and write.
+impl Default for UnixMode {
+    fn default() -> Self {
+        Self(0o660)
+    }
+}
+
+impl SettingValue for UnixMode {
+    type Raw = String;
+
+    fn read(key: &'static str, raw: &String) -> Result<Self, ConfigError> {
+        let bits = u32::from_str_radix(raw, 8).ok();
+        bits.filter(|bits| *bits <= 0o777).map(Self).ok_or_else(|| {
+            let reason = format!("`{raw}` is no mode of a file: write octal digits such as 0660");
+            field(key, reason)
+        })
+    }
+
+    fn to_raw(&self) -> Option<String> {
+        Some(format!("{:04o}", self.0))
     }
 }
 
@@ -449,10 +460,10 @@ mod tests {
     #[test]
     fn standard_output_and_error_have_many_names() {
         for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
-            assert_eq!(LogTarget::parse(name), LogTarget::Stdout);
+            assert_eq!(LogTarget::from_text(name), Ok(LogTarget::Stdout));
         }
         for name in ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"] {
-            assert_eq!(LogTarget::parse(name), LogTarget::Stderr);
+            assert_eq!(LogTarget::from_text(name), Ok(LogTarget::Stderr));
         }
     }
 
@@ -501,13 +512,13 @@ mod tests {
             ("resp = '0.0.0.0:1'", "say --insecure"),
             (
                 "data_dir = '~/quell'",
-                "data_dir: nobody makes a home directory",
+                "data_dir: `~` is not expanded in `~/quell`: write the full path",
             ),
             (
                 "rules = ['~/a.yaml']",
-                "rules: nobody makes a home directory",
+                "rules: `~` is not expanded in `~/a.yaml`",
             ),
-            ("decision_log = '~/log'", "the `~` in `~/log`: write it out"),
+            ("decision_log = '~/log'", "in `~/log`: write the full path"),
             ("allow_host = ['[::1]']", "addresses are always answered"),
             ("allow_host = ['http://a']", "without scheme and port"),
             ("rules = ['redis://me@h']", "rules: the login is incomplete"),
@@ -622,7 +633,7 @@ mod tests {
         for (key, value) in [("shadow", "no"), ("authorize.prefix", "x-b-")] {
             let settings = RawConfig::settings();
             let setting = settings.iter().find(|setting| setting.key == key).unwrap();
-            raw.set(setting, &[value.into()]).unwrap();
+            (setting.set)(&mut raw, &[value.into()]).unwrap();
         }
         let config = raw.resolve().unwrap();
         assert!(!config.shadow);

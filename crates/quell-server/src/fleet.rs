@@ -12,7 +12,9 @@ use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, FleetStat
 use quell_store::shares::Shares;
 use tokio::sync::watch;
 
-use crate::config::{Config, RuleSource, TokenSource};
+use crate::config::Config;
+use quell_host::rule_source::RuleSource;
+use quell_host::secret_source::SecretSource;
 
 pub(crate) mod seen;
 
@@ -24,7 +26,7 @@ pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fl
     let (Some(member), false) = (&config.fleet_member, config.fleet.is_empty()) else {
         return Ok(None);
     };
-    let token = config.fleet_token.as_ref().map(TokenSource::token);
+    let token = config.fleet_token.as_ref().map(SecretSource::token);
     let certificate = config.fleet_cert.clone().zip(config.fleet_key.clone());
     let in_data_dir = config.data_dir.as_ref().map(|dir| dir.join(STATE));
     let file = config.fleet_state.clone().or(in_data_dir);

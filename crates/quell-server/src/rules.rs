@@ -10,8 +10,10 @@ use quell::rule_store::{DirectoryRules, RuleStore, RuleStoreError};
 use quell_fleet::agent::FleetRules;
 use quell_redis::RedisRules;
 
-use crate::config::{Config, EtcdUrl, RuleSource};
+use crate::config::Config;
 use crate::error::ServeError;
+use quell_host::etcd_url::EtcdUrl;
+use quell_host::rule_source::RuleSource;
 use quell_host::stored_rules::StoredRules;
 
 /// Opens the rules in an etcd; the text of an error says what to do. This crate has no client of etcd,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 
-use quell_host::config_error::{ConfigError, field};
+use quell_host::config::{ConfigError, field};
 use tokio::sync::watch;
 
 use crate::error::ServeError;

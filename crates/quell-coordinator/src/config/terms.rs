@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell_core::fleet_share::FleetSize;
 use quell_core::rule::DomainRules;
-use quell_host::config_error::{ConfigError, field};
+use quell_host::config::{ConfigError, field};
 use quell_rules::ExactDuration;
 use quell_shares::plan::{Drift, Group, MAX_MEMBERS, ReturnSeats, Size, Sizing, Timing};
 
@@ -32,21 +32,8 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        let Timing {
-            report,
-            lease,
-            hold,
-            ..
-        } = Timing::DEFAULT;
-        Self {
-            seats: None,
-            changes: Changes::AtOnce,
-            report,
-            lease,
-            hold,
-            return_seats: None,
-            leader_ttl: Duration::from_secs(3),
-        }
+        let settings = super::Settings::default();
+        settings.config(super::EtcdAccess::default()).terms
     }
 }
 

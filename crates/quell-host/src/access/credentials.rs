@@ -22,8 +22,8 @@ use subtle::ConstantTimeEq as _;
 
 use super::certificate::{ClientCertificate, Subject};
 use super::password::{HashedPassword, MAX_PASSWORD};
-use crate::config_error::ConfigError;
-use crate::toml_file::mistake as toml_mistake;
+use crate::config::{self, ConfigError};
+use crate::secret_source::SecretSource;
 
 /// The longest text that is hashed, in bytes, so that a stranger cannot make the server hash megabytes.
 const MAX_TOKEN: usize = 256;
@@ -588,7 +588,7 @@ impl fmt::Display for Grant {
 
 /// Tokens, certificates and users, by what shows them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Credentials {
+pub(super) struct Credentials {
     tokens: HashMap<TokenDigest, Arc<Grant>>,
     certificates: HashMap<Subject, Arc<Grant>>,
     users: HashMap<TokenName, Arc<Grant>>,
@@ -620,12 +620,31 @@ pub enum CredentialsError {
 }
 
 impl Credentials {
+    /// Reads those of a source.
+    ///
+    /// # Errors
+    /// [`CredentialsError`].
+    pub(super) fn read(source: &SecretSource) -> Result<Self, CredentialsError> {
+        let text = match source {
+            SecretSource::File(path) => {
+                std::fs::read_to_string(path).map_err(|source| CredentialsError::Unreadable {
+                    path: path.clone().into(),
+                    source,
+                })?
+            }
+            SecretSource::Variable(name) => {
+                std::env::var(name).map_err(|_| CredentialsError::NoVariable(name.clone()))?
+            }
+        };
+        Ok(Self::parse(&source.to_string(), &text)?)
+    }
+
     /// Reads a file's text; `name` stands for the file in errors.
     ///
     /// # Errors
     /// [`ConfigError::File`] with line and column.
-    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        let file: File = toml::from_str(text).map_err(|error| toml_mistake(name, text, &error))?;
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let file: File = config::parse(name, text)?;
         let mistake = |reason: String| ConfigError::File {
             file: name.to_owned(),
             reason,
@@ -666,12 +685,12 @@ impl Credentials {
     }
 
     /// Whether any certificate has an entry.
-    pub fn has_certificates(&self) -> bool {
+    pub(super) fn has_certificates(&self) -> bool {
         !self.certificates.is_empty()
     }
 
     /// Whether any entry has this role.
-    pub fn has_role(&self, role: Role) -> bool {
+    pub(super) fn has_role(&self, role: Role) -> bool {
         let programs = self.tokens.values().chain(self.certificates.values());
         programs
             .chain(self.users.values())
@@ -679,18 +698,18 @@ impl Credentials {
     }
 
     /// Whether any user has an entry.
-    pub fn has_users(&self) -> bool {
+    pub(super) fn has_users(&self) -> bool {
         !self.users.is_empty()
     }
 
     /// The user of this name.
-    pub fn user(&self, name: &TokenName) -> Option<&Arc<Grant>> {
+    pub(super) fn user(&self, name: &TokenName) -> Option<&Arc<Grant>> {
         self.users.get(name)
     }
 
     /// What the user of this name may do, if `password` is theirs. A name that nobody has takes as long as
     /// the first user's.
-    pub fn check_password(&self, name: &TokenName, password: &[u8]) -> Option<Arc<Grant>> {
+    pub(super) fn check_password(&self, name: &TokenName, password: &[u8]) -> Option<Arc<Grant>> {
         let checked = self.user_to_check(name)?;
         let Proof::Password(hash) = &checked.proof else {
             return None;
@@ -706,7 +725,7 @@ impl Credentials {
 
     /// What the token of `grant` lets its bearer do now, if it is still known by its name. Not for
     /// certificates and passwords, which are shown again.
-    pub fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
+    pub(super) fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
         let Proof::Token(digest) = &grant.proof else {
             return None;
         };
@@ -715,14 +734,14 @@ impl Credentials {
     }
 
     /// What a certificate lets its bearer do: by the first of its subjects that has an entry.
-    pub fn of_certificate(&self, certificate: &ClientCertificate) -> Option<Arc<Grant>> {
+    pub(super) fn of_certificate(&self, certificate: &ClientCertificate) -> Option<Arc<Grant>> {
         let mut subjects = certificate.subjects.iter();
         let known = subjects.find_map(|subject| self.certificates.get(subject));
         known.cloned()
     }
 
     /// What a token lets its bearer do, if it is known.
-    pub fn find(&self, token: &[u8]) -> Option<Arc<Grant>> {
+    pub(super) fn find(&self, token: &[u8]) -> Option<Arc<Grant>> {
         if token.len() > MAX_TOKEN {
             return None;
         }
@@ -740,6 +759,22 @@ mod tests {
         Credentials::parse("credentials.toml", text)
             .unwrap_err()
             .to_string()
+    }
+
+    /// A variable that is set, and has no credentials: what it has is not shown.
+    #[test]
+    fn the_text_of_a_variable_is_not_shown() {
+        let told = |name: &str| {
+            let source = SecretSource::Variable(name.to_owned());
+            Credentials::read(&source).unwrap_err().to_string()
+        };
+        let value = std::env::var("PATH").unwrap();
+        let set = told("PATH");
+        assert!(
+            set.starts_with("env:PATH:1") && !set.contains(&value),
+            "{set}"
+        );
+        assert!(told("QUELL_NOT_SET").contains("QUELL_NOT_SET"));
     }
 
     #[test]

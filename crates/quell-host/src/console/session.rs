@@ -176,14 +176,15 @@ pub fn shown(fields: &HeaderMap) -> Option<(TokenName, i64, Box<[u8]>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::{CredentialsSource, Role, password_entry};
+    use crate::access::{Role, password_entry};
+    use crate::secret_source::SecretSource;
 
     fn access(folder: &tempfile::TempDir, password: &str) -> Access {
         let name: TokenName = "ada.l@x".parse().unwrap();
         let path = folder.path().join("credentials.toml");
         let entry = password_entry(name, password, vec![Role::Read], None).unwrap();
         std::fs::write(&path, entry).unwrap();
-        let source = CredentialsSource::parse(path.to_str().unwrap()).unwrap();
+        let source = SecretSource::parse(path.to_str().unwrap()).unwrap();
         Access::open(Some(&source)).unwrap()
     }
 

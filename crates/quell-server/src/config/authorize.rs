@@ -6,8 +6,7 @@ use quell_protocol::http::{AuthorizeMap, EntrySource, Reading};
 use quell_rules::one_of;
 use serde::{Deserialize, Serialize};
 
-use super::table::{self, settings};
-use super::{ConfigError, FlagValue, Setting, SettingValue, field};
+use super::{ConfigError, RawConfig, SettingValue, field, settings};
 
 /// Most entries that a map may name: each is looked for among the headers of every request.
 const MAX_ENTRIES: usize = 32;
@@ -16,7 +15,7 @@ settings! {
     /// Which headers `/v1/authorize` makes entries of, as it is written.
     AuthorizeSettings;
     /// Which headers `/v1/authorize` makes entries of.
-    RawAuthorize: |raw| raw.authorize.get_or_insert_default(), "authorize.";
+    RawAuthorize: |raw: RawConfig| raw.authorize.get_or_insert_default(), "authorize.";
 
     "Gateways (/v1/authorize)" {
         /// The gateway whose headers describe the call: original (nginx, X-Original-URI), forwarded
@@ -26,7 +25,7 @@ settings! {
         /// "X-Quell-Entry-Tenant: acme" becomes tenant=acme. An empty prefix turns this off
         prefix<PREFIX>: String = "x-quell-entry-".to_owned(), check_header;
         /// Entries made of other headers, before or in place of the gateway's.
-        entries: Vec<RawEntrySource> = Vec::new();
+        entries: EntrySources = EntrySources::default();
         /// Read paths in lower case, for applications that treat /LOGIN and /login alike
         ignore_case<BOOL>: bool = false;
         /// What to do with an encoded slash (%2F or %5C) in a path: refuse the call with 400, or keep
@@ -57,6 +56,23 @@ pub struct RawEntrySource {
     /// whose place it takes, else `plain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
+}
+
+/// Entries and their headers, as they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EntrySources(pub Vec<RawEntrySource>);
+
+impl SettingValue for EntrySources {
+    type Raw = Self;
+
+    fn read(_: &'static str, raw: &Self) -> Result<Self, ConfigError> {
+        Ok(raw.clone())
+    }
+
+    fn to_raw(&self) -> Option<Self> {
+        Some(self.clone())
+    }
 }
 
 /// Which headers `/v1/authorize` makes entries of. Default: those of nginx, Traefik and Caddy.
@@ -104,7 +120,7 @@ fn map(settings: &AuthorizeSettings) -> Result<AuthorizeMap, ConfigError> {
         (networks, 0) => ProxyTrust::networks(networks.to_vec()),
         (networks, hops) => ProxyTrust::networks(networks.to_vec()).at_most(hops),
     };
-    let entries = &settings.entries;
+    let entries = &settings.entries.0;
     for (index, raw) in entries.iter().enumerate() {
         let mut before = entries.iter().take(index);
         if before.any(|before| before.entry == raw.entry) {

@@ -1,58 +1,9 @@
 //! Fleet: the settings of a server that is a node of a fleet, and that they fit together.
 
-use std::fmt;
-use std::path::PathBuf;
-
-use quell_fleet::agent::{CoordinatorUrl, Token};
+use quell_fleet::agent::CoordinatorUrl;
+use quell_host::config::{Half, check_pair};
 
 use super::{Config, ConfigError, RuleSource, field};
-
-/// Where the token of a node is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TokenSource {
-    /// A file.
-    File(PathBuf),
-    /// An environment variable.
-    Variable(String),
-}
-
-impl TokenSource {
-    /// Reads `env:NAME`, or a path.
-    ///
-    /// # Errors
-    /// What to write.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        match text.strip_prefix("env:") {
-            Some("") => Err("write the name of the variable behind env:".to_owned()),
-            Some(name) => Ok(Self::Variable(name.to_owned())),
-            None if text.is_empty() => Err("write a file, or env:NAME".to_owned()),
-            None => Ok(Self::File(PathBuf::from(text))),
-        }
-    }
-
-    /// The token, or where it is read.
-    ///
-    /// # Errors
-    /// What to write, if there is no such variable.
-    pub fn token(&self) -> Result<Token, String> {
-        match self {
-            Self::File(path) => Ok(Token::File(path.clone())),
-            Self::Variable(name) => match std::env::var(name) {
-                Ok(token) => Ok(Token::Text(token.trim().to_owned())),
-                Err(_) => Err(format!("there is no variable {name} with a token: set it")),
-            },
-        }
-    }
-}
-
-impl fmt::Display for TokenSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => path.display().fmt(f),
-            Self::Variable(name) => write!(f, "env:{name}"),
-        }
-    }
-}
 
 /// Refuses a node that is not complete, or that would tell strangers what it shows to coordinators.
 pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
@@ -67,25 +18,23 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
     if u32::try_from(config.fleet_weight).is_err() {
         return Err(field("fleet_weight", "a weight is at most 4294967295"));
     }
-    match (&config.fleet_cert, &config.fleet_key) {
-        (Some(_), None) => {
-            let reason =
-                "a certificate is of no use without its private key: write fleet_key as well";
-            return Err(field("fleet_cert", reason));
-        }
-        (None, Some(_)) => {
-            let reason =
-                "a private key is of no use without its certificate: write fleet_cert as well";
-            return Err(field("fleet_key", reason));
-        }
-        _ => {}
-    }
+    let certificate = Half {
+        key: "fleet_cert",
+        noun: "certificate",
+        is_set: config.fleet_cert.is_some(),
+    };
+    let private_key = Half {
+        key: "fleet_key",
+        noun: "private key",
+        is_set: config.fleet_key.is_some(),
+    };
+    check_pair(certificate, private_key)?;
     let is_open = |url: &&CoordinatorUrl| !url.is_tls() && !url.is_loopback();
     match config.fleet.iter().find(is_open) {
         Some(url) if !config.insecure => {
             let reason = format!(
                 "{url} is not TLS, so anybody on the way could read the token and grant shares: write an https \
-                 URL, or say --insecure (insecure = true) if the network keeps strangers out"
+                 URL, or say --insecure if the network keeps strangers out"
             );
             Err(field("fleet", reason))
         }
@@ -152,7 +101,7 @@ mod tests {
             ),
             (
                 &*format!("{node}fleet_token = 'env:'"),
-                "fleet_token: write the name",
+                "fleet_token: `env:` names no variable",
             ),
         ] {
             let raw = RawConfig::from_toml("quell.toml", text).unwrap();

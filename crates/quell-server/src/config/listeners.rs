@@ -2,6 +2,7 @@
 
 use super::{Config, ConfigError, RawConfig, field};
 use crate::address::Address;
+use quell_host::config;
 
 /// Refuses a configuration in which nobody could ask, TLS is not complete, or strangers could ask.
 pub(super) fn check(raw: &RawConfig, config: &Config) -> Result<(), ConfigError> {
@@ -16,25 +17,15 @@ pub(super) fn check(raw: &RawConfig, config: &Config) -> Result<(), ConfigError>
 }
 
 fn check_tls(config: &Config) -> Result<(), ConfigError> {
-    match (&config.tls_cert, &config.tls_key, &config.tls_client_ca) {
-        (Some(_), None, _) => Err(field(
-            "tls_cert",
-            "a certificate is of no use without its private key: write tls_key as well",
-        )),
-        (None, Some(_), _) => Err(field(
-            "tls_key",
-            "a private key is of no use without its certificate: write tls_cert as well",
-        )),
-        (None, None, Some(_)) => Err(field(
-            "tls_client_ca",
-            "clients show certificates over TLS only: write tls_cert and tls_key as well",
-        )),
-        (_, _, Some(_)) if config.credentials.is_none() => Err(field(
+    let (cert, key) = (config.tls_cert.is_some(), config.tls_key.is_some());
+    config::check_tls(cert, key, config.tls_client_ca.is_some())?;
+    match config.tls_client_ca.is_some() && config.credentials.is_none() {
+        true => Err(field(
             "tls_client_ca",
             "no certificate would mean anything: write credentials as well, with a [[certificates]] entry \
              for each client",
         )),
-        _ => Ok(()),
+        false => Ok(()),
     }
 }
 
@@ -49,22 +40,15 @@ fn check_loopback(
     let (Some(Address::Tcp(address)), Some(text)) = (address, raw) else {
         return Ok(());
     };
-    if config.insecure || address.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    let (lacks, write) = match (config.tls_cert.is_none(), config.credentials.is_none()) {
-        (false, false) => return Ok(()),
-        (true, true) => (
+    let lacks = match (config.tls_cert.is_none(), config.credentials.is_none()) {
+        _ if config.insecure => None,
+        (false, false) => None,
+        (true, true) => Some((
             "there are no TLS and no credentials",
             "tls_cert, tls_key and credentials",
-        ),
-        (true, false) => ("there is no TLS", "tls_cert and tls_key"),
-        (false, true) => ("there are no credentials", "credentials"),
+        )),
+        (true, false) => Some(("there is no TLS", "tls_cert and tls_key")),
+        (false, true) => Some(("there are no credentials", "credentials")),
     };
-    let reason = format!(
-        "`{text}` can be reached from other machines, and {lacks}: write {write}, or a loopback address \
-         such as 127.0.0.1:{}, or say --insecure (insecure = true) if the network keeps strangers out",
-        address.port()
-    );
-    Err(field(key, reason))
+    config::check_reachable(key, *address, text, lacks)
 }

@@ -3,17 +3,17 @@
 use std::fmt;
 
 use axum::http::Uri;
+use quell_host::config::TextValue;
 
 /// The address of a collector of OpenTelemetry that takes OTLP over gRPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpEndpoint(String);
 
-impl OtlpEndpoint {
+impl TextValue for OtlpEndpoint {
+    const NONE: Option<&'static str> = Some("off");
+
     /// Reads a URL with a scheme, a host and a port.
-    ///
-    /// # Errors
-    /// What is wrong with it, and what to write.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    fn from_text(text: &str) -> Result<Self, String> {
         let is_sound = |uri: &Uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.port().is_some()
@@ -29,6 +29,12 @@ impl OtlpEndpoint {
         }
     }
 
+    fn to_text(&self) -> String {
+        self.0.clone()
+    }
+}
+
+impl OtlpEndpoint {
     /// Whether the collector is reached over TLS.
     #[cfg(feature = "otel")]
     pub(crate) fn is_tls(&self) -> bool {

@@ -101,7 +101,7 @@ fn fields_are_found_where_they_stand() {
         ("resp", None),
         ("http.x", None),
     ] {
-        assert_eq!(RawConfig::line_of(text, field), line, "{field}");
+        assert_eq!(quell_host::config::line_of(text, field), line, "{field}");
     }
-    assert_eq!(RawConfig::line_of("= no TOML", "http"), None);
+    assert_eq!(quell_host::config::line_of("= no TOML", "http"), None);
 }

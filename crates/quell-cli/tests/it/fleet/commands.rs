@@ -363,8 +363,16 @@ fn mistakes_of_a_coordinator_say_what_to_write() {
     let none = folder.write("none.yaml", "domain: shop\nrules: [{ name: a, rate: 1/s }]");
     let file = folder.path("fleet.db");
     for (words, code, expected) in [
-        (&["--rules", &*shares][..], 2, "--etcd <URL>"),
-        (&["--embedded", &file], 2, "--rules <SOURCE>"),
+        (
+            &["--rules", &*shares][..],
+            2,
+            "etcd: a coordinator needs a place",
+        ),
+        (
+            &["--embedded", &file],
+            2,
+            "rules: a coordinator needs the rules",
+        ),
         (
             &["--etcd", "localhost:2379", "--rules", &shares],
             2,
@@ -384,7 +392,12 @@ fn mistakes_of_a_coordinator_say_what_to_write() {
         refused(quell(&["fleet", "coordinator"]).args(words), code, expected);
     }
     for (words, code, expected) in [
-        ("--etcd http://a:1", 2, "cannot be used with"),
+        (
+            "--etcd http://a:1",
+            2,
+            "write --etcd or --embedded, not both",
+        ),
+        ("--tls-key ~/a.key", 2, "--tls-key: `~` is not expanded"),
         ("--lease 2s", 2, "write at least 8s"),
         ("--listen 0.0.0.0:0", 2, "there is no TLS"),
         (

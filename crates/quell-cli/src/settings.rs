@@ -1,33 +1,33 @@
-//! Settings: the flags and variables of `quell serve`, made of the server's table of settings.
+//! Settings: the flags and variables of a service, made of its table of settings.
 
 use std::ffi::OsString;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
-use quell_server::config::{FlagShape, RawConfig, Setting};
+use quell_host::config::{FlagShape, RawSettings, Setting};
 
 /// What flags and variables say of settings.
 #[derive(Debug)]
-pub(super) struct Settings(Vec<(Setting, Vec<OsString>)>);
+pub(crate) struct Settings<R>(Vec<(Setting<R>, Vec<OsString>)>);
 
-impl Settings {
+impl<R: RawSettings> Settings<R> {
     /// Replaces what a file says.
     ///
     /// # Errors
     /// The key of a setting and what is wrong with it.
-    pub(super) fn apply(&self, raw: &mut RawConfig) -> Result<(), (&'static str, String)> {
+    pub(crate) fn apply(&self, raw: &mut R) -> Result<(), (&'static str, String)> {
         let mut all = self.0.iter();
         all.try_for_each(|(setting, values)| {
-            let set = raw.set(setting, values);
+            let set = (setting.set)(raw, values);
             set.map_err(|reason| (setting.key, reason))
         })
     }
 }
 
-impl Args for Settings {
+impl<R: RawSettings> Args for Settings<R> {
     fn augment_args(command: Command) -> Command {
-        command.args(RawConfig::settings().into_iter().map(arg))
+        command.args(R::settings().into_iter().map(arg))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -35,18 +35,13 @@ impl Args for Settings {
     }
 }
 
-impl FromArgMatches for Settings {
+impl<R: RawSettings> FromArgMatches for Settings<R> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let values = |setting: Setting| {
+        let values = |setting: Setting<R>| {
             let values = matches.get_raw(setting.key)?.map(OsString::from).collect();
             Some((setting, values))
         };
-        Ok(Self(
-            RawConfig::settings()
-                .into_iter()
-                .filter_map(values)
-                .collect(),
-        ))
+        Ok(Self(R::settings().into_iter().filter_map(values).collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -56,7 +51,7 @@ impl FromArgMatches for Settings {
 }
 
 /// The flag of a setting, and its variable.
-fn arg(setting: Setting) -> Arg {
+fn arg<R: RawSettings>(setting: Setting<R>) -> Arg {
     let default = setting.default.as_ref();
     let default = default.map(|default| format!(" [default: {default}]"));
     let arg = Arg::new(setting.key)
@@ -81,7 +76,7 @@ fn arg(setting: Setting) -> Arg {
         }
     };
     let check = move |value: OsString| {
-        let set = RawConfig::default().set(&setting, std::slice::from_ref(&value));
+        let set = (setting.set)(&mut R::default(), std::slice::from_ref(&value));
         set.map(|()| value)
     };
     arg.value_parser(OsStringValueParser::new().try_map(check))

@@ -1,17 +1,24 @@
 //! Table: the macro that generates a configuration from a list of settings.
 
 use std::ffi::OsString;
+use std::fmt;
 
-use super::RawConfig;
+/// What was written of all settings of a service.
+pub trait RawSettings: Clone + fmt::Debug + Default + 'static {
+    /// All settings that have a flag and an environment variable.
+    #[must_use]
+    fn settings() -> Vec<Setting<Self>>;
+}
 
-/// A setting, for programs that add a flag and an environment variable for it.
+/// A setting of `R`, for programs that add a flag and an environment variable for it.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Setting {
+pub struct Setting<R> {
     /// Its key in a configuration file, such as `max_keys` or `authorize.gateway`.
     pub key: &'static str,
     /// The heading that a help shows it under.
     pub heading: &'static str,
+    /// Its environment variable, if that is not made of the key.
+    pub variable: Option<&'static str>,
     /// What a help calls its value, such as `BYTES`.
     pub value_name: &'static str,
     /// What it does, in one line.
@@ -20,7 +27,8 @@ pub struct Setting {
     pub default: Option<String>,
     /// How a flag takes its value.
     pub shape: FlagShape,
-    pub(super) set: fn(&mut RawConfig, &[OsString]) -> Result<(), String>,
+    /// Replaces the setting by the values of its flag or variable, or says what is wrong with them.
+    pub set: fn(&mut R, &[OsString]) -> Result<(), String>,
 }
 
 /// How a flag takes the value of a setting.
@@ -34,7 +42,7 @@ pub enum FlagShape {
     List,
 }
 
-impl Setting {
+impl<R> Setting<R> {
     /// The name of its flag, without the dashes before it: `max-keys`.
     #[must_use]
     pub fn flag(&self) -> String {
@@ -44,19 +52,23 @@ impl Setting {
     /// Its environment variable: `QUELL_MAX_KEYS`.
     #[must_use]
     pub fn variable(&self) -> String {
-        format!("QUELL_{}", self.flag().replace('-', "_").to_uppercase())
+        match self.variable {
+            Some(variable) => variable.to_owned(),
+            None => format!("QUELL_{}", self.flag().replace('-', "_").to_uppercase()),
+        }
     }
 }
 
 /// The first paragraph of a doc comment, without the backslashes that Markdown needs.
-pub(super) fn first_paragraph(lines: &[&str]) -> String {
+#[must_use]
+pub fn first_paragraph(lines: &[&str]) -> String {
     let lines: Vec<_> = lines.iter().map(|line| line.trim()).collect();
     let paragraph = lines.split(|line| line.is_empty()).next();
     paragraph.unwrap_or_default().join(" ").replace('\\', "")
 }
 
 /// A value as it is written outside of a file.
-pub(super) fn text(raw: impl serde::Serialize) -> Option<String> {
+pub fn as_text(raw: impl serde::Serialize) -> Option<String> {
     match toml::Value::try_from(raw).ok()? {
         toml::Value::String(text) => Some(text),
         toml::Value::Array(_) => None,
@@ -69,19 +81,20 @@ pub(super) fn text(raw: impl serde::Serialize) -> Option<String> {
 /// - a struct of their values, with its defaults;
 /// - a struct of what was written of them, which reads files;
 /// - the way from each to the other;
-/// - the list of [`Setting`]s, without those that have no `<VALUE>` and thus no flag.
+/// - the list of [`Setting`](crate::config::Setting)s, without those that have no `<VALUE>` and thus no flag.
 ///
 /// `$place` is where a raw configuration `$root` has the second struct, and `$above` what the keys of
-/// the settings begin with there.
+/// the settings begin with there. A variable that is not made of the key stands behind the value's name.
+#[macro_export]
 macro_rules! settings {
     (
         $(#[$about:meta])*
         $config:ident;
         $(#[$about_raw:meta])*
-        $raw:ident: |$root:ident| $place:expr, $above:literal;
+        $raw:ident: |$root:ident: $of:ty| $place:expr, $above:literal;
         $($heading:literal {$(
             $(#[doc = $doc:literal])*
-            $name:ident $(<$value:ident>)?: $type:ty = $default:expr $(, $check:expr)?;
+            $name:ident $(<$value:ident $(, $variable:literal)?>)?: $type:ty = $default:expr $(, $check:expr)?;
         )*})*
     ) => {
         $(#[$about])*
@@ -93,12 +106,12 @@ macro_rules! settings {
         )*)*}
 
         $(#[$about_raw])*
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, ::serde::Serialize, ::serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub struct $raw {$($(
             $(#[doc = $doc])*
             #[serde(skip_serializing_if = "Option::is_none")]
-            pub $name: Option<<$type as SettingValue>::Raw>,
+            pub $name: Option<<$type as $crate::config::SettingValue>::Raw>,
         )*)*}
 
         impl Default for $config {
@@ -111,20 +124,20 @@ macro_rules! settings {
             /// The same as it is written, with every default: it resolves to this again.
             #[must_use]
             pub fn to_raw(&self) -> $raw {
-                $raw {$($( $name: self.$name.to_raw(), )*)*}
+                $raw {$($( $name: $crate::config::SettingValue::to_raw(&self.$name), )*)*}
             }
         }
 
         impl $raw {
             /// Each value by itself.
-            fn read(&self) -> Result<$config, ConfigError> {
+            fn read(&self) -> Result<$config, $crate::config::ConfigError> {
                 let default = $config::default();
                 Ok($config {$($(
                     $name: match &self.$name {
                         Some(raw) => {
                             let key = concat!($above, stringify!($name));
-                            let value: $type = SettingValue::read(key, raw)?;
-                            $( $check(&value).map_err(|reason| field(key, reason))?; )?
+                            let value: $type = $crate::config::SettingValue::read(key, raw)?;
+                            $( $check(&value).map_err(|reason| $crate::config::field(key, reason))?; )?
                             value
                         }
                         None => default.$name,
@@ -133,29 +146,32 @@ macro_rules! settings {
             }
 
             /// Those that have flags.
-            pub(super) fn flags() -> Vec<Setting> {
+            pub(crate) fn flags() -> Vec<$crate::config::Setting<$of>> {
                 let mut settings = Vec::new();
                 let default = $config::default().to_raw();
                 $($(
                     // Unused if there is no flag.
-                    let _help = table::first_paragraph(&[$($doc),*]);
-                    $( settings.push(Setting {
-                        key: concat!($above, stringify!($name)),
-                        heading: $heading,
-                        value_name: stringify!($value),
-                        help: _help,
-                        default: table::text(default.$name),
-                        shape: <<$type as SettingValue>::Raw as FlagValue>::SHAPE,
-                        set: |$root, values| {
-                            $place.$name = Some(FlagValue::parse(values)?);
-                            Ok(())
-                        },
-                    }); )?
+                    let _help = $crate::config::first_paragraph(&[$($doc),*]);
+                    $(
+                        let _variable: Option<&'static str> = None;
+                        $( let _variable = Some($variable); )?
+                        settings.push($crate::config::Setting::<$of> {
+                            key: concat!($above, stringify!($name)),
+                            heading: $heading,
+                            variable: _variable,
+                            value_name: stringify!($value),
+                            help: _help,
+                            default: $crate::config::as_text(default.$name),
+                            shape: <<$type as $crate::config::SettingValue>::Raw as $crate::config::FlagValue>::SHAPE,
+                            set: |$root, values| {
+                                $place.$name = Some($crate::config::FlagValue::parse(values)?);
+                                Ok(())
+                            },
+                        });
+                    )?
                 )*)*
                 settings
             }
         }
     };
 }
-
-pub(super) use settings;

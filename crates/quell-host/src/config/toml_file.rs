@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue, Error};
 
-use crate::config_error::ConfigError;
+use super::ConfigError;
 
 /// What to write where the reader of a file expected one of these.
 const EXPECTED: [(&str, &str); 8] = [
@@ -45,6 +47,25 @@ const SYNONYMS: [(&str, &str); 12] = [
     ("redis_url", "store"),
     ("rules_file", "rules"),
 ];
+
+/// Reads the text of a file; `name` stands for it in errors.
+///
+/// # Errors
+/// [`ConfigError::File`] with line and column if it is no TOML, or has an unknown field.
+pub fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| mistake(name, text, &error))
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// [`ConfigError::File`] if a path is not UTF-8.
+pub fn write(raw: &impl Serialize) -> Result<String, ConfigError> {
+    toml::to_string_pretty(raw).map_err(|error| ConfigError::File {
+        file: "the configuration".to_owned(),
+        reason: error.to_string(),
+    })
+}
 
 /// A mistake in the file `name`: `quell.toml:3:8: http: what is wrong: what to write`.
 pub fn mistake(name: &str, text: &str, error: &Error) -> ConfigError {

@@ -1,33 +1,44 @@
 //! Origin: where a setting was said, for who has to change it there.
 
+use std::marker::PhantomData;
+
 use clap::ArgMatches;
 use clap::parser::ValueSource;
-use quell_server::config::{ConfigError, RawConfig};
+use quell_host::config::{ConfigError, RawSettings, line_of};
 
 use crate::exit::Usage;
 
 /// A configuration file as it was read.
 #[derive(Debug)]
-pub(super) struct File {
-    pub(super) name: String,
-    pub(super) text: String,
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) text: String,
 }
 
 /// Where settings can have been said.
 #[derive(Debug)]
-pub(super) struct Origins<'a> {
-    pub(super) matches: &'a ArgMatches,
-    pub(super) file: Option<&'a File>,
+pub(crate) struct Origins<'a, R> {
+    matches: &'a ArgMatches,
+    file: Option<&'a File>,
+    settings: PhantomData<R>,
 }
 
-impl Origins<'_> {
+impl<'a, R: RawSettings> Origins<'a, R> {
+    pub(crate) const fn new(matches: &'a ArgMatches, file: Option<&'a File>) -> Self {
+        Self {
+            matches,
+            file,
+            settings: PhantomData,
+        }
+    }
+
     /// Says what is wrong with a setting, and where it was said.
-    pub(super) fn wrong(&self, field: &str, reason: &str) -> Usage {
+    pub(crate) fn wrong(&self, field: &str, reason: &str) -> Usage {
         Usage(format!("{}: {reason}", self.of(field)))
     }
 
     /// As [`Self::wrong`].
-    pub(super) fn usage(&self, error: &ConfigError) -> Usage {
+    pub(crate) fn usage(&self, error: &ConfigError) -> Usage {
         match error {
             ConfigError::Field { field, reason } => self.wrong(field, reason),
             other => Usage(other.to_string()),
@@ -37,7 +48,7 @@ impl Origins<'_> {
     /// `--max-keys`, `QUELL_MAX_KEYS`, `quell.toml:3: max_keys`, or the bare key of what was not
     /// set.
     fn of(&self, key: &str) -> String {
-        let mut settings = RawConfig::settings().into_iter();
+        let mut settings = R::settings().into_iter();
         let flag = settings.find(|setting| setting.key == key);
         let source = flag.map(|setting| (self.matches.value_source(key), setting));
         match source {
@@ -49,7 +60,7 @@ impl Origins<'_> {
 
     fn in_file(&self, field: &str) -> Option<String> {
         let file = self.file?;
-        let line = RawConfig::line_of(&file.text, field)?;
+        let line = line_of(&file.text, field)?;
         Some(format!("{}:{line}: {field}", file.name))
     }
 }
