@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use quell_testkit::process::Process;
 use tempfile::TempDir;
 
-pub(crate) use quell_testkit::process::PATIENCE;
+pub(crate) use quell_testkit::wait::PATIENCE;
 
 use crate::stall::Stopwatch;
 

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use crate::certificates::Certificates;
 use crate::port::free_port;
-use crate::process::{Process, Run, run, until};
+use crate::process::{Process, Run, run};
+use crate::wait::until;
 
 /// An etcd of one process, or a member of a cluster, killed when it is dropped.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! Servers and tools that the tests of several crates start: [processes](process), [`Redis`](redis), [`Etcd`](etcd),
-//! [certificates], and a [proxy] that injects faults.
+//! [certificates], a [proxy] that injects faults, and how tests [wait].
 //!
 //! Everything here panics where a test cannot go on, and says what to install if a program is missing. Nothing
 //! here knows Quell.
@@ -16,4 +16,5 @@ pub mod port;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod wait;
 pub mod wall_clock;

@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use crate::process::until;
+use crate::wait::until;
 
 /// The first port, and how many there are. The system assigns ports below 32,768 only on request, and the bus
 /// of a Redis Cluster listens 10,000 above: so both are out of its hands.

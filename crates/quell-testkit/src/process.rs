@@ -1,20 +1,14 @@
-//! Programs that a test runs to their end, or until it is over; and waiting for conditions.
+//! Programs that a test runs to their end, or until it is over.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A program or a condition may take this long. Far more than any needs: it bounds a test that hangs, and
-/// measures nothing.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The pause between two checks of a condition.
-const GLANCE: Duration = Duration::from_millis(5);
+use crate::wait::{PATIENCE, poll};
 
 /// A program's output and exit status.
 #[derive(Debug)]
@@ -84,37 +78,11 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
 
 /// Waits for the end of a child, which is killed when it takes too long.
 pub fn wait(child: &mut Child, name: &str) -> ExitStatus {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if Instant::now() > end {
-            drop(child.kill());
-            drop(child.wait());
-            panic!("{name} did not end within {PATIENCE:?}");
-        }
-        thread::sleep(GLANCE);
-    }
-}
-
-/// Polls `look` until it returns something.
-#[track_caller]
-pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    until_every(GLANCE, what, look)
-}
-
-/// The same, with so much time between two looks, for those that cost something.
-#[track_caller]
-pub fn until_every<T>(pause: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(pause);
-    }
+    poll(|| child.try_wait().unwrap()).unwrap_or_else(|| {
+        drop(child.kill());
+        drop(child.wait());
+        panic!("{name} did not end within {PATIENCE:?}")
+    })
 }
 
 /// A program that runs until it is dropped. Its output goes to files in a folder, which may hold its own.

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use socket2::SockRef;
 
+use crate::wait::until_it;
+
 /// What a proxy does to connections. A stream cannot miss bytes: once some were lost in one direction, nothing
 /// passes in it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,8 @@ struct Weather {
     fault: Fault,
     open: Vec<Weak<Connection>>,
     rng: fastrand::Rng,
+    /// Pieces that wait until the fault changes.
+    stalled: usize,
     is_over: bool,
 }
 
@@ -97,6 +101,7 @@ impl Proxy {
             fault: Fault::None,
             open: Vec::new(),
             rng: fastrand::Rng::with_seed(seed),
+            stalled: 0,
             is_over: false,
         };
         let state = Arc::new(State {
@@ -147,6 +152,21 @@ impl Proxy {
         drop(weather);
         self.state.changed.notify_all();
     }
+
+    /// How many pieces it holds back now.
+    pub fn stalled(&self) -> usize {
+        self.state.weather().stalled
+    }
+
+    /// Waits until no connection is left, once their callers are gone: then all that was sent on them has arrived, or
+    /// never will.
+    pub async fn until_unused(&self) {
+        until_it("the proxy has no connections", async || {
+            let weather = self.state.weather();
+            weather.open.iter().all(|open| open.strong_count() == 0)
+        })
+        .await;
+    }
 }
 
 impl Drop for Proxy {
@@ -170,7 +190,10 @@ impl State {
             Fault::StallAnswers => way == Way::Answers,
             _ => false,
         };
-        let weather = self.changed.wait_while(self.weather(), stalls).unwrap();
+        let mut weather = self.weather();
+        weather.stalled += 1;
+        weather = self.changed.wait_while(weather, stalls).unwrap();
+        weather.stalled -= 1;
         weather.fault
     }
 

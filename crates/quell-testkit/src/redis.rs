@@ -8,7 +8,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::port::free_port;
-use crate::process::{PATIENCE, Process, until};
+use crate::process::Process;
+use crate::wait::{PATIENCE, until};
 use crate::wall_clock::WallClock;
 
 pub mod cluster;

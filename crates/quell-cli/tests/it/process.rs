@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
-pub(crate) use quell_testkit::process::{
-    PATIENCE, Process, Run, run, run_with_input, until, until_every, wait,
-};
+pub(crate) use quell_testkit::process::{Process, Run, run, run_with_input, wait};
+pub(crate) use quell_testkit::wait::{PATIENCE, pace, pace_by, until, until_every};
 
 /// The command under test, without the user's environment settings.
 pub(crate) fn quell(arguments: &[&str]) -> Command {

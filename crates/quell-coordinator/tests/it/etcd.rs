@@ -46,7 +46,7 @@ impl Etcd {
 
     /// The member that leads the cluster.
     pub(crate) fn leader(&self) -> usize {
-        quell_testkit::process::until("etcd elects a leader", || {
+        quell_testkit::wait::until("etcd elects a leader", || {
             self.members.iter().position(Member::leads)
         })
     }
