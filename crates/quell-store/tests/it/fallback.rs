@@ -27,6 +27,7 @@ use quell_store::fallback::FallbackStore;
 use quell_store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
+use quell_testkit::wait::until_some;
 
 use crate::rules::{rule, shop};
 
@@ -341,7 +342,7 @@ fn limiter(
 
 /// With any store: a node's share is admitted during an outage, owed, and paid when the store is
 /// back.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     let remote = RemoteModel::default();
     let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
@@ -364,18 +365,12 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     assert!((48..=50).contains(&admitted), "{admitted}");
     assert_eq!(limiter.store().fallback_numbers().owed, 1);
     remote.set_gone(false);
-    // Shares continue for two seconds by the system's clock, which no test can move.
-    let decided_again = async {
-        loop {
-            let peeked = limiter.peek(&Query::new("shop")).await.unwrap();
-            if !peeked.degraded {
-                return peeked;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let peeked = tokio::time::timeout(Duration::from_secs(60), decided_again);
-    let peeked = peeked.await.expect("the store decides again");
+    // Shares continue for two seconds.
+    let peeked = until_some("the store decides again", async || {
+        let peeked = limiter.peek(&Query::new("shop")).await.unwrap();
+        (!peeked.degraded).then_some(peeked)
+    });
+    let peeked = peeked.await;
     assert_eq!(limiter.store().fallback_numbers().owed, 0);
     assert_eq!(peeked.remaining, Some(100 - 1 - admitted));
 }

@@ -29,7 +29,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// How long a command is on its way.
-const WAY: Duration = Duration::from_millis(1);
+pub(crate) const WAY: Duration = Duration::from_millis(1);
 
 /// How long a server waits for an answer.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -172,6 +172,8 @@ impl Shared {
 pub(crate) struct FlakyStore {
     shared: Arc<Shared>,
     breaker: Arc<Mutex<Breaker>>,
+    /// How long a command is on this way; `None` if it does not arrive.
+    way: Arc<Mutex<Option<Duration>>>,
 }
 
 #[derive(Default)]
@@ -194,7 +196,13 @@ impl FlakyStore {
         Self {
             shared: Arc::clone(shared),
             breaker: Arc::new(Mutex::new(breaker)),
+            way: Arc::new(Mutex::new(Some(WAY))),
         }
+    }
+
+    /// From now on a command is so long on this way, or does not arrive.
+    pub(crate) fn set_way(&self, way: Option<Duration>) {
+        *self.way.lock() = way;
     }
 
     fn is_open(&self) -> bool {
@@ -241,7 +249,12 @@ impl FlakyStore {
         if self.is_open() && !is_probe {
             return Err(failure(FailureKind::NotRun, "it is gone"));
         }
-        tokio::time::sleep(WAY).await;
+        let way = *self.way.lock();
+        tokio::time::sleep(way.unwrap_or(WAY)).await;
+        if way.is_none() {
+            self.failed(is_probe);
+            return Err(failure(FailureKind::NotRun, "connection refused"));
+        }
         let mut condition = self.shared.condition.subscribe();
         let answers = condition.wait_for(|condition| *condition != Condition::Frozen);
         let condition = tokio::time::timeout(TIMEOUT, answers).await;

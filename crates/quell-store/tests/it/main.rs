@@ -12,6 +12,7 @@ mod lease_audit;
 mod leased;
 mod outage_in_memory;
 mod outages;
+mod recovery;
 mod rules;
 mod rungs;
 mod shares;

@@ -3,7 +3,6 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell::clock::ManualClock;
 use quell::{Limit, Limiter, Query};
@@ -14,6 +13,7 @@ use quell_core::time::Now;
 use quell_core::verdict::Verdict;
 use quell_store::fallback::FallbackStore;
 use quell_store::leased::LeasedStore;
+use quell_testkit::wait::until_it;
 
 use crate::fallback::RemoteModel;
 use crate::leased::TICK;
@@ -96,21 +96,14 @@ impl Outage {
     /// The store is back, and what was admitted without it is paid.
     async fn ends(&mut self) {
         self.store.set_gone(false);
-        // Shares continue for two seconds by the system's clock, which no test can move.
-        let decided_again = async {
-            for node in 0..self.nodes.len() {
-                while self.nodes[node]
-                    .peek(&Query::new("shop"))
-                    .await
-                    .unwrap()
-                    .degraded
-                {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        };
-        let decided_again = tokio::time::timeout(Duration::from_secs(60), decided_again);
-        decided_again.await.expect("the store decides again");
+        // Shares continue for two seconds.
+        for node in &self.nodes {
+            until_it("the store decides again", async || {
+                let peeked = node.peek(&Query::new("shop")).await;
+                !peeked.unwrap().degraded
+            })
+            .await;
+        }
     }
 }
 
@@ -146,12 +139,12 @@ async fn every_answer(rung: fn(LeasePolicy) -> Rung) {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn leases_are_used_up_and_then_the_declared_answer_counts() {
     every_answer(Rung::Leased).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn totals_reach_their_cap_and_then_the_declared_answer_counts() {
     every_answer(Rung::Synced).await;
 }
