@@ -22,7 +22,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::scripts;
 use crate::limits::{SECOND, START, ask, at, built, limiter};
-use crate::patience::{PATIENCE, until_it};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::{Server, try_command};
 
 /// Replaces the only key that `make` creates by a foreign value.
@@ -342,7 +342,7 @@ async fn calls_behind_others_that_get_no_answer_end_in_time() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
-    let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND / 5);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(TIMEOUT);
     let subject = limiter(store.build(), &[five()]);
     until_it("it answers", async || {
         passes(&subject, "warm").await.is_ok()

@@ -10,7 +10,7 @@ use quell_redis::RedisStore;
 use crate::cluster::Cluster;
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rule};
-use crate::patience::until_it;
+use crate::patience::{TIMEOUT, until_it};
 use crate::server::Server;
 
 fn hourly(limit: u64) -> Limit {
@@ -129,7 +129,7 @@ async fn a_set_of_which_one_slot_is_gone_is_an_error_that_charges_nothing() {
         server.command(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]);
     }
     let domain = DomainRules::new("d", rules(10, 10));
-    let store = cluster.store().timeout(SECOND).build();
+    let store = cluster.store().timeout(TIMEOUT).build();
     let subject = Limiter::builder(store).build();
     subject.set_rules(vec![domain]).unwrap();
     for user in 0..20 {

@@ -5,16 +5,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quell::{Limit, Rate};
+use quell::{Limit, Rate, Verdict};
 use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rules};
 use crate::patience::{PATIENCE, until_it};
-use crate::server::{SLOW, Server};
+use crate::server::Server;
 
 pub(crate) fn window(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, 3_600 * SECOND).build())
@@ -68,17 +68,26 @@ pub(crate) fn accept_writes(server: &Server) {
     assert_eq!(said, "OK");
 }
 
-/// Many callers ask for one key until told to stop. Returns how many calls passed, and how many were made.
-pub(crate) async fn hammered(node: &Arc<Node>, callers: usize, time: Duration) -> (u64, u64) {
+/// Many callers ask for one key until each of them is told that it is enough, by all calls so far and the last
+/// answer. Returns how many calls passed, and how many were made.
+pub(crate) async fn hammered(
+    node: &Arc<Node>,
+    callers: usize,
+    is_enough: impl Fn(u64, &Verdict) -> bool + Copy + Send + 'static,
+) -> (u64, u64) {
     let (passed, asked) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let end = Instant::now() + time;
     let callers = (0..callers).map(|_| {
         let (node, passed, asked) = (Arc::clone(node), Arc::clone(&passed), Arc::clone(&asked));
         tokio::spawn(async move {
-            while Instant::now() < end {
+            loop {
                 let verdict = node.ask("a", 1).await;
                 passed.fetch_add(u64::from(verdict.is_allow()), Ordering::Relaxed);
-                asked.fetch_add(1, Ordering::Relaxed);
+                let asked = asked.fetch_add(1, Ordering::Relaxed) + 1;
+                if is_enough(asked, &verdict) {
+                    break;
+                }
+                // Others share the processor with it.
+                tokio::task::yield_now().await;
             }
         })
     });
@@ -91,13 +100,23 @@ pub(crate) async fn hammered(node: &Arc<Node>, callers: usize, time: Duration) -
     )
 }
 
+/// Far more calls than a share has units.
+pub(crate) const fn many(asked: u64, _: &Verdict) -> bool {
+    asked >= 2_000
+}
+
+/// The same, and the store decides.
+pub(crate) const fn many_until_back(asked: u64, verdict: &Verdict) -> bool {
+    many(asked, verdict) && !verdict.degraded
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
     for callers in [1, 2, 4, 64] {
         let server = refusing();
         let node = Node::new(server.store(), declaring(&[window(100)], share(1)));
         let node = Arc::new(node);
-        let (passed, asked) = hammered(&node, callers, SECOND).await;
+        let (passed, asked) = hammered(&node, callers, many).await;
         assert_eq!(passed, 100, "{callers} callers asked {asked} times");
         assert!(asked > 100, "{asked}");
         // All of it is owed, and paid without any request.
@@ -106,7 +125,7 @@ async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
         accept_writes(&server);
         node.until_paid().await;
         assert_eq!(watcher.peek("a").await.remaining, Some(0));
-        let (passed, _) = hammered(&node, callers, 3 * SECOND).await;
+        let (passed, _) = hammered(&node, callers, many_until_back).await;
         assert_eq!(passed, 0, "{callers} callers");
     }
 }
@@ -124,7 +143,7 @@ async fn a_caller_that_goes_away_erases_no_debt() {
     for _ in 0..60 {
         assert!(node.ask("a", 1).await.degraded);
     }
-    proxy.set(SLOW);
+    proxy.set(Fault::StallAnswers);
     for _ in 0..5 {
         let asked = tokio::time::timeout(SECOND / 50, node.ask("a", 1)).await;
         assert!(asked.is_err(), "it was paying: {asked:?}");
@@ -215,34 +234,38 @@ async fn a_refill_is_not_granted_twice() {
     ];
     for bucket in buckets {
         let server = Server::start(&[]);
-        let store = RedisStore::builder(server.url()).timeout(PATIENCE);
-        let node = Node::with_real_clock(store, declaring(std::slice::from_ref(&bucket), share(1)));
-        let began = Instant::now();
-        let mut passed = 0;
+        let store = server.store().clock(StoreClock::Caller);
+        let node = Node::new(store, declaring(std::slice::from_ref(&bucket), share(1)));
+        let (mut passed, mut time) = (0, Duration::ZERO);
+        let tick = SECOND / 100;
         while node.ask("a", 1).await.is_allow() {
             passed += 1;
         }
-        assert!(passed >= 200, "{passed}");
+        assert_eq!(passed, 200);
         for _ in 0..2 {
             server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-            let end = Instant::now() + 2 * SECOND;
-            while Instant::now() < end {
+            for _ in 0..200 {
                 passed += u32::from(node.ask("a", 1).await.is_allow());
-                tokio::time::sleep(SECOND / 100).await;
+                node.clock.advance(tick);
+                time += tick;
             }
             accept_writes(&server);
             node.until_paid().await;
-            let end = Instant::now() + 3 * SECOND;
-            while Instant::now() < end {
+            until_it("the store decides again", async || {
+                let verdict = node.ask("a", 1).await;
+                passed += u32::from(verdict.is_allow());
+                node.clock.advance(tick);
+                time += tick;
+                !verdict.degraded
+            })
+            .await;
+            for _ in 0..300 {
                 passed += u32::from(node.ask("a", 1).await.is_allow());
-                tokio::time::sleep(SECOND / 100).await;
+                node.clock.advance(tick);
+                time += tick;
             }
         }
-        // Units that a busy machine had no time to ask for are still there.
-        while node.ask("a", 1).await.is_allow() {
-            passed += 1;
-        }
-        let most = 200.0 + 20.0 * began.elapsed().as_secs_f64();
+        let most = 200.0 + 20.0 * time.as_secs_f64();
         assert!(f64::from(passed) <= most, "{bucket}: {passed} of {most}");
         assert!(
             f64::from(passed) >= 0.9 * most,
@@ -586,13 +609,7 @@ async fn nobody_charges_a_store_that_takes_writes_again_before_others_have_paid(
     for _ in 0..150 {
         passed += u64::from(node.ask("a", 1).await.is_allow());
     }
-    // Longer than a key, or a server, stays on shares after that: there is one share in all.
-    let end = Instant::now() + 4 * SECOND;
-    while Instant::now() < end {
-        passed += u64::from(node.ask("a", 1).await.is_allow());
-        tokio::time::sleep(SECOND / 200).await;
-    }
-    assert!(passed <= 100, "{passed}");
+    // Also after all that: there is one share in all.
     other.until_paid().await;
     until_it("the store decides again", async || {
         let verdict = node.ask("a", 1).await;

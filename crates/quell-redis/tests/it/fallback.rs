@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell::clock::{ManualClock, SystemClock};
+use quell::clock::ManualClock;
 use quell::{Cost, Limit, Limiter, Query, Verdict};
 use quell_core::on_failure::OnFailure;
 use quell_core::rule::DomainRules;
@@ -40,18 +40,6 @@ impl Node {
         let limiter = builder.build();
         limiter.set_rules(rules).unwrap();
         Self { limiter, clock }
-    }
-
-    /// A node whose clock runs, as a server's does.
-    pub(crate) fn with_real_clock(store: RedisStoreBuilder, rules: Vec<DomainRules>) -> Self {
-        let clock = Arc::new(SystemClock::new());
-        let store = FallbackStore::new(store.build(), Arc::clone(&clock) as _);
-        let limiter = Limiter::builder(store).clock(clock as _).build();
-        limiter.set_rules(rules).unwrap();
-        Self {
-            limiter,
-            clock: Arc::new(ManualClock::new(at(START))),
-        }
     }
 
     /// Asks for `user`, and fails if that takes for ever.

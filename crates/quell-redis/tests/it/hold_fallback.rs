@@ -12,7 +12,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rules};
-use crate::patience::{PATIENCE, until_it};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
 const HOLD: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ async fn what_was_perhaps_held_is_taken_back_unless_its_caller_named_it() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
-    let weak = RedisStore::builder(url.parse().unwrap()).timeout(3 * SECOND);
+    let weak = RedisStore::builder(url.parse().unwrap()).timeout(TIMEOUT);
     let rules = declaring(&[rate()], Some(OnFailure::Deny));
     let (weak, sure) = (
         Node::new(weak, rules.clone()),
@@ -128,7 +128,7 @@ async fn who_waits_when_the_store_fails_is_answered_as_declared() {
         let server = Server::start(&[]);
         let proxy = Proxy::start(server.port());
         let url = format!("redis://127.0.0.1:{}", proxy.port());
-        let store = RedisStore::builder(url.parse().unwrap()).timeout(SECOND);
+        let store = RedisStore::builder(url.parse().unwrap()).timeout(TIMEOUT);
         let rules = declaring(&[rate()], on_failure);
         let node = Node::new(store, rules.clone());
         let sure = Node::new(server.store(), rules);

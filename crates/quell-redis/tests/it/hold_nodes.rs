@@ -5,22 +5,23 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use quell::clock::{Clock, ManualClock, SystemClock};
 use quell::store::{Action, HoldStatus};
 use quell::{Cost, Descriptor, Limit, Limiter, Query, RetryAfter, Verdict};
-use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_redis::{RedisStore, RedisStoreBuilder, StoreClock};
 use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::limits::{SECOND, built, rules};
-use crate::patience::{PATIENCE, until_it};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
 /// The variable in which the holder that will be killed finds its server.
 const STORE: &str = "QUELL_TEST_HOLDER_STORE";
 
-/// Long enough for two processes to start on a busy machine.
-pub(crate) const LEASE: Duration = Duration::from_secs(4);
+/// Longer than any machine needs to start and kill a process.
+pub(crate) const LEASE: Duration = Duration::from_secs(3_600);
 
 pub(crate) fn permits(max: u64, lease: Duration) -> Limit {
     built(Limit::concurrency(max).lease(lease).build())
@@ -54,6 +55,7 @@ async fn a_holder() {
     let url = given.or_else(|| Some(format!("redis://127.0.0.1:{}", own.as_ref()?.port())));
     let url = url.unwrap();
     let store = RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
+    let store = store.clock(StoreClock::Caller);
     let subject = node(store.build(), &[permits(1, LEASE)]);
     assert!(subject.try_acquire(&query(1)).await.unwrap().is_allow());
     println!("holds");
@@ -67,12 +69,16 @@ async fn a_holder() {
 async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_before() {
     let server = Server::start(&[]);
     let url = format!("redis://127.0.0.1:{}", server.port());
-    killed(server.store().build(), &url).await;
+    killed(server.store(), &url).await;
 }
 
 /// Kills a process that holds the only permit of the store at `url`.
-pub(crate) async fn killed(store: RedisStore, url: &str) {
-    let subject = node(store, &[permits(1, LEASE)]);
+pub(crate) async fn killed(store: RedisStoreBuilder, url: &str) {
+    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let store = store.clock(StoreClock::Caller).build();
+    let subject = Limiter::builder(store).clock(Arc::clone(&clock) as _);
+    let subject = subject.build();
+    subject.set_rules(rules(&[permits(1, LEASE)])).unwrap();
     let mut holder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "hold_nodes::a_holder", "--nocapture"])
         .env(STORE, url)
@@ -86,21 +92,18 @@ pub(crate) async fn killed(store: RedisStore, url: &str) {
     // SIGKILL: it cannot clean up.
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let asked = Instant::now();
+    // The store's clock is the caller's: that of the process was the system's, and this one goes on from now.
+    clock.set(SystemClock::new().now());
     let refused = subject.try_acquire(&query(1)).await.unwrap();
-    let heard = Instant::now();
     let wait = wait_of(&refused);
     assert!(!refused.is_allow() && wait <= LEASE, "{refused:?}");
-    loop {
-        let before = heard.elapsed();
-        let verdict = subject.try_acquire(&query(1)).await.unwrap();
-        if verdict.is_allow() {
-            assert!(asked.elapsed() >= wait, "not before its lease was over");
-            break;
-        }
-        assert!(before < wait, "its lease is over: {verdict:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let moment = Duration::from_micros(1);
+    clock.advance(wait - moment);
+    let refused = subject.try_acquire(&query(1)).await.unwrap();
+    assert!(!refused.is_allow(), "not before its lease was over");
+    clock.advance(moment);
+    let passes = subject.try_acquire(&query(1)).await.unwrap();
+    assert!(passes.is_allow(), "its lease is over: {passes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -313,7 +316,7 @@ async fn a_retry_after_a_timeout_changes_nothing() {
         built(Limit::sliding_log(1_000, 3_600 * SECOND).build()),
         permits(1_000, 3_600 * SECOND),
     ];
-    let store = RedisStore::builder(url.parse().unwrap()).timeout(3 * SECOND);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(TIMEOUT);
     let weak = node(store.build(), &limits);
     let sure = node(server.store().build(), &limits);
     weak.peek(&query(1)).await.unwrap();

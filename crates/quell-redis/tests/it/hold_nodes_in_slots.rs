@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quell::store::{HoldStatus, StoreError};
 use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter, Verdict};
 use quell_core::rule::DomainRules;
@@ -17,8 +18,8 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
 use crate::hold_nodes::{self, node, permits, query};
-use crate::limits::{SECOND, built, rule};
-use crate::patience::{PATIENCE, after_fail_over, until, until_it};
+use crate::limits::{built, rule};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::{SLOW, Server};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -41,7 +42,7 @@ async fn left(subject: &Limiter<RedisStore>) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_permit_of_a_killed_process_comes_back_when_its_lease_ends_and_not_before() {
     let cluster = Cluster::start(0);
-    hold_nodes::killed(cluster.store().build(), &cluster.url()).await;
+    hold_nodes::killed(cluster.store(), &cluster.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -267,7 +268,7 @@ async fn the_same_claim_on_two_nodes_at_once_is_charged_once() {
 async fn a_retry_after_a_timeout_changes_nothing() {
     let cluster = Cluster::start(0);
     let limits = [hourly(1_000)];
-    let weak = node(cluster.store().timeout(SECOND / 4).build(), &limits);
+    let weak = node(cluster.store().timeout(TIMEOUT).build(), &limits);
     let sure = node(cluster.store().build(), &limits);
     sure.reserve(&query(1), HOUR, Some("warm")).await.unwrap();
     weak.reserve(&query(1), HOUR, Some("warm")).await.unwrap();
@@ -276,10 +277,10 @@ async fn a_retry_after_a_timeout_changes_nothing() {
     let frozen = servers(&cluster).into_iter().find(has_state).unwrap();
     frozen.freeze();
     let names: Vec<_> = (0..8).map(|number| format!("job-{number}")).collect();
-    for name in &names {
-        let lost = weak.reserve(&query(50), HOUR, Some(name)).await;
-        assert!(lost.is_err(), "{lost:?}");
-    }
+    let (calls, fifty) = (names.iter(), query(50));
+    let calls = calls.map(|name| weak.reserve(&fifty, HOUR, Some(name)));
+    let lost = join_all(calls).await;
+    assert!(lost.iter().all(Result::is_err), "{lost:?}");
     frozen.thaw();
     for name in &names {
         for _ in 0..3 {
@@ -358,7 +359,7 @@ async fn holds_outlive_a_primary() {
     let lost = cluster.servers.iter().position(Cluster::is_primary);
     cluster.servers[lost.unwrap()].kill();
     for name in &names {
-        after_fail_over("it is settled", async || {
+        until_it("it is settled", async || {
             nodes[1].settle("d", name, 1).await.is_ok()
         })
         .await;
@@ -381,11 +382,12 @@ async fn a_part_whose_answer_is_lost_takes_itself_back() {
     let port = proxy.port().to_string();
     lossy.command(&["CONFIG", "SET", "cluster-announce-port", &port]);
     let slots = |server: &Server| server.command(&["CLUSTER", "SLOTS"]);
-    until("all know of the proxy", || {
+    until_it("all know of the proxy", async || {
         let mut servers = cluster.servers.iter();
         servers.all(|server| slots(server).contains(&port))
-    });
-    let weak = node(cluster.store().timeout(SECOND).build(), &limits);
+    })
+    .await;
+    let weak = node(cluster.store().timeout(TIMEOUT).build(), &limits);
     let mut lost = 0;
     for number in 0..40 {
         let user = format!("user-{number}");

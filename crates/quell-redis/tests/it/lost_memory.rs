@@ -2,7 +2,7 @@
 //! about a key says until when its state is there. What expired in its time, or was forgiven, is not lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -21,10 +21,10 @@ use quell_store::remote::RemoteStore;
 use quell_store::split::OwnedSet;
 
 use crate::fallback::scripts;
-use crate::leased::{RATE, leasable, load, most, node_on, policy};
+use crate::leased::{Counts, RATE, leasable, load, load_counted, most, node_on, policy};
 use crate::limits::{SECOND, START, active, at, built};
-use crate::patience::until_it;
-use crate::server::Server;
+use crate::patience::{TIMEOUT, paced, until_it};
+use crate::server::{Server, try_command};
 
 /// A charge of `cost` on a key whose state is known to exist until then.
 fn set_of(active: &ActiveLimit, key: &str, cost: u64, exists_until: Option<Wall>) -> OwnedSet {
@@ -167,63 +167,70 @@ async fn a_lost_state_counts_as_used_up_in_a_batch() {
     assert!(scripts(&server) < 20, "no calls shared a script");
 }
 
-/// Calls that come when the state has just expired, or is about to: it was at rest, so nothing of it is lost.
+/// Calls that come when the state is about to expire, or just has: it was at rest, so nothing of it is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_expired_in_its_time_is_not_lost() {
     let server = Server::start(&[]);
-    let store = Arc::new(server.store().build());
-    let active = Arc::new(active(built(Limit::per_second(1_000).burst(100).build())));
-    let mut calls = tokio::task::JoinSet::new();
-    for number in 0..60_u64 {
-        let (store, active) = (Arc::clone(&store), Arc::clone(&active));
-        calls.spawn(async move {
-            let key = number.to_string();
-            let set = set_of(&active, &key, 10, None);
-            let (charges, operation) = (set.as_set(), Operation::Acquire);
-            let answer = store.decide(Charges::Set(&charges), operation, at(START));
-            let charged = answer.await.unwrap().store_time.unwrap();
-            tokio::time::sleep(Duration::from_millis(470 + number)).await;
-            let set = set_of(&active, &key, 1, Some(charged.saturating_add(LIFE)));
-            let decision = acquire(&*store, &set, at(START)).await;
-            assert_eq!((number, decision.remaining), (number, 99));
-        });
+    let store = server.store().build();
+    let active = active(built(Limit::per_second(1_000).burst(100).build()));
+    let charge = async |key: &str| {
+        let set = set_of(&active, key, 10, None);
+        let (charges, operation) = (set.as_set(), Operation::Acquire);
+        let answer = store.decide(Charges::Set(&charges), operation, at(START));
+        answer.await.unwrap().store_time.unwrap()
+    };
+    // One that nobody asks for again shows when they expire.
+    charge("watched").await;
+    let watched = server.keys().swap_remove(0);
+    let keys: Vec<String> = (0..60).map(|number| number.to_string()).collect();
+    let charged = join_all(keys.iter().map(|key| charge(key))).await;
+    let left = || -> i64 {
+        let left = try_command(server.port(), &[b"PTTL", watched.as_slice()]);
+        left.unwrap().parse().unwrap()
+    };
+    for (number, (key, charged)) in (0..).zip(keys.iter().zip(charged)) {
+        until_it("the next moment", async || left() <= (30 - number).max(-2)).await;
+        let set = set_of(&active, key, 1, Some(charged.saturating_add(LIFE)));
+        let decision = acquire(&store, &set, at(START)).await;
+        assert_eq!((key, decision.remaining), (key, 99));
     }
-    calls.join_all().await;
 }
 
-/// The store is emptied six times a second, while servers that hold leases ask far above the limit, and reserve.
+/// The store is emptied again and again, while servers that hold leases ask far above the limit, and reserve.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_burst_comes_free_while_a_lease_lives() {
     for rung in [Rung::Leased(policy()), Rung::Synced(policy())] {
-        let server = Arc::new(Server::start(&[]));
+        let server = Server::start(&[]);
         let nodes = [node_on(&server, rung), node_on(&server, rung)];
         let begun = Instant::now();
-        let flushed = Arc::clone(&server);
-        let flushes = tokio::spawn(async move {
-            for _ in 0..8 {
-                tokio::time::sleep(SECOND / 6).await;
-                flushed.command(&["FLUSHALL"]);
+        let counts = Arc::new(Counts::default());
+        let is_over = AtomicBool::new(false);
+        // Whenever so much was admitted; not all is refused, so it goes on.
+        let flushes = async {
+            for times in 1..=8 {
+                let admitted = times * RATE / 4;
+                until_it("more calls", async || counts.allowed() > admitted).await;
+                server.command(&["FLUSHALL"]);
             }
-        });
-        let node = Arc::clone(&nodes[0]);
-        let reservations = tokio::spawn(async move {
+        };
+        let reservations = async {
             let query = Query::new("d").entry("user", "hot");
             let mut allowed = 0;
-            while begun.elapsed() < 4 * SECOND / 3 {
-                let reserved = node.reserve(&query, SECOND, None).await.unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                let reserved = nodes[0].reserve(&query, SECOND, None).await.unwrap();
                 allowed += u64::from(reserved.is_allow());
-                tokio::time::sleep(SECOND / 1_000).await;
+                paced().await;
             }
             allowed
-        });
-        let (allowed, _) = load(&nodes, 3 * SECOND / 2).await;
-        let allowed = allowed + reservations.await.unwrap();
-        let time = begun.elapsed();
-        flushes.await.unwrap();
+        };
+        let load = async {
+            load_counted(&nodes, &counts, |counts| counts.allowed() > 9 * RATE / 4).await;
+            is_over.store(true, Ordering::Relaxed);
+        };
+        let ((), (), reserved) = tokio::join!(flushes, load, reservations);
+        let (allowed, time) = (counts.allowed() + reserved, begun.elapsed());
         println!("{}: {allowed} allowed in {time:?}", rung.name());
         assert!(allowed <= most(time), "{allowed} in {time:?}");
-        // Nor is all refused.
-        assert!(allowed >= RATE, "{allowed} in {time:?}");
     }
 }
 
@@ -325,21 +332,25 @@ async fn calls_that_wait_for_a_connection_learn_that_the_server_was_started_agai
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_not_ready_after_its_start_stays_quiet() {
     let mut server = Server::start(&[]);
-    let store = server.store().build();
+    let store = server.store().timeout(TIMEOUT).build();
     assert!(!is_quiet(&store).await, "nothing is known of a run before");
     server.restart();
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    let (active, begun) = (active(built(Limit::per_second(9).build())), Instant::now());
+    let active = active(built(Limit::per_second(9).build()));
     let owned = set_of(&active, "key", 1, None);
     let serves = async || {
         let set = owned.as_set();
         let answer = store.decide(Charges::Set(&set), Operation::Acquire, at(START));
         answer.await.is_ok()
     };
-    while begun.elapsed() < SECOND * 3 / 2 {
+    until_it("its second is over", async || {
         assert!(!serves().await);
-        tokio::time::sleep(SECOND / 20).await;
-    }
+        let info = server.command(&["INFO", "server"]);
+        let mut lines = info.lines();
+        let uptime = lines.find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+        uptime.unwrap().trim().parse::<u64>().unwrap() > 1
+    })
+    .await;
     server.command(&["REPLICAOF", "NO", "ONE"]);
     until_it("it serves", serves).await;
     assert!(is_quiet(&store).await);
@@ -351,15 +362,14 @@ async fn no_burst_comes_free_when_a_server_starts_again() {
     for rung in [Rung::Leased(policy()), Rung::Synced(policy())] {
         let mut server = Server::start(&[]);
         let nodes = [node_on(&server, rung), node_on(&server, rung)];
-        load(&nodes, SECOND / 2).await;
+        load(&nodes, |counts| counts.allowed() > RATE).await;
         server.kill();
-        load(&nodes, SECOND).await;
+        load(&nodes, |counts| counts.refused() > RATE).await;
         server.restart();
         let begun = Instant::now();
-        let (allowed, _) = load(&nodes, 2 * SECOND).await;
-        let time = begun.elapsed();
+        let counts = load(&nodes, |counts| counts.allowed() > RATE).await;
+        let (allowed, time) = (counts.allowed(), begun.elapsed());
         println!("{}: {allowed} allowed in {time:?}", rung.name());
         assert!(allowed <= most(time) - RATE, "{allowed} in {time:?}");
-        assert!(allowed >= RATE / 2, "{allowed} in {time:?}");
     }
 }

@@ -10,7 +10,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 use crate::cluster::Cluster;
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rule};
-use crate::patience::{after_fail_over, until_it};
+use crate::patience::{TIMEOUT, until_it};
 use crate::server::Server;
 
 /// A cluster whose other servers continue without one of them.
@@ -20,8 +20,7 @@ fn cluster(replicas: usize) -> Cluster {
 
 fn node(cluster: &Cluster) -> Node {
     let limit = built(Limit::fixed_window(1_000_000, 3_600 * SECOND).build());
-    // Long enough that a busy machine loses no other server.
-    let store = cluster.store().timeout(SECOND / 2);
+    let store = cluster.store().timeout(TIMEOUT);
     Node::new(store, declaring(&[limit], share(2)))
 }
 
@@ -84,14 +83,14 @@ async fn a_frozen_primary_holds_up_its_own_keys_and_no_others() {
         "health says so"
     );
     frozen.thaw();
-    after_fail_over("its keys are the store's again", async || {
+    until_it("its keys are the store's again", async || {
         !node.ask(&lost[0], 1).await.degraded
     })
     .await;
     assert_eq!(gone(&node), [""; 0]);
     // Calls admitted by the fallback are charged to it; a key that was paid later recovers for longer.
     node.until_paid().await;
-    after_fail_over("all its keys are", async || {
+    until_it("all its keys are", async || {
         !node.ask(&lost[1], 1).await.degraded
     })
     .await;
@@ -139,7 +138,7 @@ async fn a_frozen_primary_holds_up_its_own_holds_and_no_others() {
         assert_eq!((ended.status, ended.repeated), (HoldStatus::Settled, false));
     }
     frozen.thaw();
-    after_fail_over("its keys are the store's again", async || {
+    until_it("its keys are the store's again", async || {
         !reserve(&lost[0], "after").await.degraded
     })
     .await;
@@ -155,7 +154,7 @@ async fn keys_of_a_frozen_primary_are_found_at_its_replica() {
     let lost = users_of(&node, frozen).await;
     frozen.wait_for_replicas();
     frozen.freeze();
-    after_fail_over("its replica answers", async || {
+    until_it("its replica answers", async || {
         node.ask(&lost[0], 1).await;
         let name = format!("127.0.0.1:{}", frozen.port());
         let servers = node.limiter.store().store().numbers().servers;
@@ -201,7 +200,7 @@ async fn a_limit_on_a_healthy_server_is_owed_what_is_let_pass() {
         rule.policy.on_failure = share(2);
     }
     let domain = DomainRules::new("d", rules.into());
-    let node = Node::new(cluster.store().timeout(SECOND / 2), vec![domain]);
+    let node = Node::new(cluster.store().timeout(TIMEOUT), vec![domain]);
     let frozen = &cluster.servers[0];
     let mut found = Vec::new();
     for (entry, keys) in [("user", "1"), ("tenant", "0")] {

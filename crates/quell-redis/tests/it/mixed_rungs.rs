@@ -2,7 +2,8 @@
 //! key, whose nodes together keep the bound.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use quell::clock::SystemClock;
 use quell::store::memory::MemoryStore;
@@ -16,7 +17,7 @@ use quell_store::rungs::RungStore;
 
 use crate::cluster::Cluster;
 use crate::leased::{RATE, most};
-use crate::limits::{DAY, SECOND, built, rule};
+use crate::limits::{DAY, built, rule};
 use crate::server::Server;
 
 type Node = Arc<Limiter<RungStore<LeasedStore<FallbackStore<RedisStore>>>>>;
@@ -54,18 +55,26 @@ fn daily(units: u64) -> Limit {
     built(Limit::fixed_window(units, DAY).build())
 }
 
-/// Two callers on each node ask for this long and until each was refused so often, then the nodes leave. Returns
-/// how many calls each node allowed and refused.
-async fn load(nodes: &[Node], time: Duration, least_refused: u64) -> Vec<(u64, u64)> {
-    let end = Instant::now() + time;
-    let callers = nodes.iter().map(|node| {
+/// Two callers on each node ask until each was refused so often, and all nodes together allowed so much and each of
+/// them a part of it. Then the nodes leave. Returns how many calls each node allowed and refused.
+async fn load(nodes: &[Node], least_allowed: u64, least_refused: u64) -> Vec<(u64, u64)> {
+    let all: Arc<[AtomicU64]> = nodes.iter().map(|_| AtomicU64::new(0)).collect();
+    let is_enough = move |all: &[AtomicU64]| {
+        let each = all.iter().map(|allowed| allowed.load(Ordering::Relaxed));
+        let has_each = least_allowed == 0 || each.clone().all(|allowed| allowed > 0);
+        has_each && each.sum::<u64>() >= least_allowed
+    };
+    let callers = nodes.iter().enumerate().map(|(number, node)| {
         let caller = || {
-            let node = Arc::clone(node);
+            let (node, all) = (Arc::clone(node), Arc::clone(&all));
             tokio::spawn(async move {
                 let (mut allowed, mut refused) = (0_u64, 0_u64);
-                while Instant::now() < end || refused < least_refused {
+                while !is_enough(&all) || refused < least_refused {
                     match node.try_acquire(&Query::new("d")).await.unwrap().is_allow() {
-                        true => allowed += 1,
+                        true => {
+                            allowed += 1;
+                            all[number].fetch_add(1, Ordering::Relaxed);
+                        }
                         false => refused += 1,
                     }
                     tokio::task::yield_now().await;
@@ -115,7 +124,7 @@ async fn charge_both(
     let rules = rules.map(|(number, (units, rung))| on_rung(number, &daily(*units), *rung));
     let rules: Vec<Rule> = rules.collect();
     let nodes = stores.map(|store| node(store, &rules));
-    let counts = load(&nodes, SECOND / 5, 300).await;
+    let counts = load(&nodes, 0, 300).await;
     let names = limits.map(|(units, rung)| (units, rung.name()));
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     for (number, (units, rung)) in limits.into_iter().enumerate() {
@@ -187,20 +196,16 @@ async fn nodes_that_mix_rungs_on_one_key_keep_the_bound() {
     let bucket = built(Limit::per_second(RATE).build());
     let nodes = rungs.map(|rung| node(server.store(), &[on_rung(0, &bucket, rung)]));
     let begun = Instant::now();
-    let counts = load(&nodes, 2 * SECOND, 0).await;
+    // The burst, and what two seconds produce.
+    let counts = load(&nodes, 3 * RATE, 0).await;
     let time = begun.elapsed();
     println!("a bucket: {counts:?} in {time:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     assert!(allowed <= most(time), "{counts:?} in {time:?}");
-    // 2 s and the burst.
-    assert!(allowed >= RATE * 3 * 97 / 100, "{counts:?} in {time:?}");
-    for (allowed, _) in counts {
-        assert!(allowed > 0, "a node allowed nothing");
-    }
 
     let store = || server.store().test_keys("window");
     let nodes = rungs.map(|rung| node(store(), &[on_rung(0, &daily(2_000), rung)]));
-    let counts = load(&nodes, SECOND, 0).await;
+    let counts = load(&nodes, 0, 300).await;
     println!("a window: {counts:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     let part = BOUND / 2;

@@ -9,7 +9,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
-use crate::patience::until_it;
+use crate::patience::{TIMEOUT, until_it};
 use crate::server::Server;
 
 fn a_hundred() -> Limit {
@@ -22,10 +22,10 @@ fn nowhere() -> RedisStoreBuilder {
     RedisStore::builder(url.parse().unwrap())
 }
 
-/// A store behind a proxy, with the usual timeout.
+/// A store behind a proxy.
 fn behind(proxy: &Proxy) -> RedisStoreBuilder {
     let url = format!("redis://127.0.0.1:{}", proxy.port());
-    RedisStore::builder(url.parse().unwrap())
+    RedisStore::builder(url.parse().unwrap()).timeout(TIMEOUT)
 }
 
 async fn passed(node: &Node, user: &str, calls: usize) -> (usize, usize) {
@@ -160,7 +160,8 @@ async fn where_nothing_is_declared_there_is_no_answer() {
 async fn while_it_is_gone_no_call_waits_for_it() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    let node = Node::new(behind(&proxy), declaring(&[a_hundred()], share(1)));
+    let store = behind(&proxy).timeout(quell_redis::DEFAULT_TIMEOUT);
+    let node = Node::new(store, declaring(&[a_hundred()], share(1)));
     node.until_back("a").await;
     proxy.set(Fault::Stall);
     // Five failures in a row open the breaker, whether they are of calls or of payments meanwhile.
@@ -204,7 +205,7 @@ async fn what_was_used_apart_is_charged_once_the_store_is_back() {
         node.until_back("warm").await;
     }
     for proxy in &proxies {
-        proxy.set(Fault::HalfOpen);
+        proxy.set(Fault::Refuse);
     }
     for node in &nodes {
         node.until_gone("elsewhere").await;
@@ -254,7 +255,7 @@ async fn a_ban_that_began_apart_stands_on_the_store_afterwards() {
     );
     let watcher = Node::new(server.store(), rules(&[limit]));
     node.until_back("warm").await;
-    proxy.set(Fault::HalfOpen);
+    proxy.set(Fault::Refuse);
     node.until_gone("elsewhere").await;
     until_it("she is banned", async || node.ask("eve", 1).await.banned).await;
     proxy.set(Fault::None);
@@ -297,7 +298,7 @@ async fn a_refusal_of_the_store_never_asks_the_fallback() {
 #[tokio::test]
 async fn what_passes_while_the_store_is_a_replica_is_charged_afterwards() {
     let server = Server::start(&[]);
-    let store = server.store().timeout(SECOND / 2);
+    let store = server.store().timeout(TIMEOUT);
     let node = Node::new(store, declaring(&[a_hundred()], share(1)));
     node.until_back("warm").await;
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);

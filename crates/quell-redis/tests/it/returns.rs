@@ -5,23 +5,21 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use quell::clock::{Clock, SystemClock};
-use quell::store::Store;
+use quell::store::{Answer, Store};
 use quell::{Cost, Limit, Query};
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 use quell_redis::{RedisStore, RedisStoreBuilder};
-use quell_store::leased::LIFE;
 use quell_store::remote::RemoteStore;
 use quell_store::split::OwnedSet;
 use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
-use crate::fallback::scripts;
 use crate::leased::{Node, node_over};
 use crate::limits::{SECOND, built};
 use crate::moving::Moving;
-use crate::patience::until_it;
+use crate::patience::{TIMEOUT, until_it};
 use crate::server::Server;
 
 const CHARGED: u64 = 100;
@@ -77,14 +75,23 @@ impl Window {
         sent.await.is_ok()
     }
 
-    async fn used(&self, key: &str) -> u64 {
+    async fn peek(&self, key: &str) -> Answer {
         let set = self.set(key, 1);
         let set = set.as_set();
         let charges = Charges::Set(&set);
         let answer = self
             .store
             .decide(charges, Operation::Peek, self.clock.now());
-        1_000 - answer.await.unwrap().decisions[0].remaining
+        answer.await.unwrap()
+    }
+
+    async fn used(&self, key: &str) -> u64 {
+        1_000 - self.peek(key).await.decisions[0].remaining
+    }
+
+    /// The store's clock.
+    async fn now(&self) -> Wall {
+        self.peek("nothing").await.store_time.unwrap()
     }
 
     async fn until_back(&self) {
@@ -100,23 +107,11 @@ fn behind(proxy: &Proxy) -> RedisStoreBuilder {
     RedisStore::builder(url.parse().unwrap())
 }
 
-/// No script comes any more: all that were on their way are there, or lost.
-async fn settled(server: &Server) {
-    let mut before = scripts(server);
-    until_it("no script comes any more", async || {
-        tokio::time::sleep(SECOND * 3 / 10).await;
-        let now = scripts(server);
-        std::mem::replace(&mut before, now) == now
-    })
-    .await;
-}
-
 /// A connection that breaks, hangs or loses what was sent on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_return_without_an_answer_is_executed_at_most_once() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    let here = Window::of(behind(&proxy).timeout(SECOND / 5));
     let watcher = Window::of(server.store());
     for weather in [
         Fault::StallAnswers,
@@ -126,6 +121,7 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
         Fault::Refuse,
         Fault::Cut,
     ] {
+        let here = Window::of(behind(&proxy).timeout(TIMEOUT));
         here.until_back().await;
         let keys = (0..8).map(|key| format!("{weather:?} {key}"));
         let keys: Vec<String> = keys.collect();
@@ -136,7 +132,8 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
         let told = join_all(returns).await;
         proxy.set(Fault::None);
         here.until_back().await;
-        settled(&server).await;
+        drop(here);
+        proxy.until_unused().await;
         for (key, is_told) in keys.iter().zip(told) {
             let used = watcher.used(key).await;
             let once = CHARGED - RETURNED;
@@ -146,24 +143,26 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
     }
 }
 
-/// Those of a lease that ended on the way.
+/// Those of a lease that ended on the way, by the store's clock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_return_that_comes_after_its_lease_is_ignored() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
     let here = Window::of(behind(&proxy).timeout(20 * SECOND));
     let watcher = Window::of(server.store());
-    for (late, used) in [(LIFE / 5, CHARGED - RETURNED), (LIFE + SECOND / 5, CHARGED)] {
+    let moment = Duration::from_millis(20);
+    for (life, used) in [(3_600 * SECOND, CHARGED - RETURNED), (moment, CHARGED)] {
         here.until_back().await;
-        let key = format!("{late:?}");
+        let key = format!("{life:?}");
         let charged = here.charge(&key).await;
         proxy.set(Fault::Stall);
-        let (is_told, ()) = tokio::join!(here.give_back(&key, charged, LIFE), async {
-            tokio::time::sleep(late).await;
+        let (is_told, ()) = tokio::join!(here.give_back(&key, charged, life), async {
+            until_it("it is on its way", async || proxy.stalled() > 0).await;
+            let late = charged.saturating_add(moment);
+            until_it("it is late", async || watcher.now().await > late).await;
             proxy.set(Fault::None);
         });
-        settled(&server).await;
-        assert_eq!(watcher.used(&key).await, used, "{late:?} late");
+        assert_eq!(watcher.used(&key).await, used, "of a lease of {life:?}");
         assert!(is_told, "it has its answer");
     }
 }
@@ -211,7 +210,7 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
         }
         allowed
     };
-    let before = node_over(behind(&proxy).timeout(SECOND), hour());
+    let before = node_over(behind(&proxy).timeout(TIMEOUT), hour());
     let allowed = hold(&before).await;
     let held = before.store().lease_numbers().held;
     proxy.set(Fault::Stall);
@@ -223,7 +222,7 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
         before.store().lease_numbers().held == 0
     })
     .await;
-    tokio::time::sleep(SECOND / 50).await;
+    until_it("they are on their way", async || proxy.stalled() > 0).await;
     leaves.abort();
     drop(before);
 
@@ -237,6 +236,6 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
         left().await == unused
     })
     .await;
-    settled(&server).await;
+    proxy.until_unused().await;
     assert_eq!(left().await, unused, "once");
 }

@@ -1,7 +1,6 @@
 //! A call that got no answer is charged once or not at all, whatever the network does to it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell::Limit;
 use quell_redis::{RedisStore, RedisStoreBuilder};
@@ -9,7 +8,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
-use crate::patience::until_it;
+use crate::patience::TIMEOUT;
 use crate::server::{SLOW, Server};
 
 fn many() -> Limit {
@@ -25,28 +24,15 @@ async fn used(watcher: &Node, user: &str) -> u64 {
     1_000 - watcher.peek(user).await.remaining.unwrap()
 }
 
-/// Waits until the server has run all pending scripts: none ran for a while.
-async fn settled(server: &Server) {
-    let mut before = scripts(server);
-    until_it("no script comes any more", async || {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = scripts(server);
-        std::mem::replace(&mut before, now) == now
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn calls_whose_answers_are_lost_are_charged_once() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    // Long enough for a busy machine to send all of them.
-    let store = behind(&proxy).timeout(Duration::from_millis(500));
-    let node = Node::new(store, declaring(&[many()], share(2)));
     let watcher = Node::new(server.store(), rules(&[many()]));
-    node.until_back("warm").await;
     for weather in [Fault::StallAnswers, Fault::Stall, Fault::Cut] {
         let user = format!("{weather:?}");
+        let store = behind(&proxy).timeout(TIMEOUT);
+        let node = Node::new(store, declaring(&[many()], share(2)));
         node.until_back("warm").await;
         // From now on parallel calls are sent together.
         futures_util::future::join_all((0..20).map(|_| node.ask("warm", 1))).await;
@@ -63,8 +49,9 @@ async fn calls_whose_answers_are_lost_are_charged_once() {
         assert!(told == 0 || weather == Fault::Cut, "{weather:?}: {told}");
         proxy.set(Fault::None);
         node.until_back("other").await;
-        settled(&server).await;
         node.until_paid().await;
+        drop(node);
+        proxy.until_unused().await;
         let used = used(&watcher, &user).await;
         assert!(
             (told..=20).contains(&used),
@@ -127,7 +114,10 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
         node.until_back("other").await;
         node.until_paid().await;
     }
-    settled(&server).await;
+    drop((patient, hasty));
+    for proxy in &proxies {
+        proxy.until_unused().await;
+    }
     let left = watcher.peek("hasty").await.remaining.unwrap();
     assert!(
         100 - left <= asked,

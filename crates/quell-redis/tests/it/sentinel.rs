@@ -12,7 +12,7 @@ use quell_testkit::redis::{Options, Redis};
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, limiter};
 use crate::lost_memory::{bucket, is_quiet, leased, left_of_new_key};
-use crate::patience::{after_fail_over, until_it};
+use crate::patience::until_it;
 use crate::server::try_command;
 
 fn watched() -> Watched {
@@ -85,7 +85,7 @@ async fn a_planned_failover_loses_nothing() {
             watched.primary.wait_for_replicas();
             watched.sentinels[0].command(&["SENTINEL", "FAILOVER", "shop"]);
             for (server, role) in [(&watched.replica, "master"), (&watched.primary, "slave")] {
-                after_fail_over("they change places", async || is_now(server, role)).await;
+                until_it("they change places", async || is_now(server, role)).await;
             }
         }
         if subject
@@ -108,7 +108,7 @@ async fn rules_outlive_their_primary() {
     watched.primary.wait_for_replicas();
     watched.primary.kill();
     let mut head = None;
-    after_fail_over("there is a primary again", async || {
+    until_it("there is a primary again", async || {
         match book.head().await {
             Ok(found) => {
                 head = found;
@@ -146,7 +146,7 @@ async fn a_hung_first_sentinel_holds_up_no_fail_over() {
     watched.sentinels[0].freeze();
     watched.primary.freeze();
     let port = watched.replica.port().to_string();
-    after_fail_over("the others agree", async || {
+    until_it("the others agree", async || {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shop"];
         watched.sentinels[1].command(&words).ends_with(&port) && is_now(&watched.replica, "master")
     })

@@ -2,7 +2,6 @@
 //! caller gets the answer that it would get alone.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell::store::Action;
 use quell::{AskError, Cost, Limit, Query, RetryAfter, Verdict};
@@ -12,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::fallback::{Node, declaring, scripts};
 use crate::limits::{SECOND, built, rules};
-use crate::patience::{PATIENCE, until_it};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
 /// More than may wait for the store.
@@ -178,7 +177,7 @@ async fn whoever_goes_away_leaves_nobody_behind() {
 async fn what_is_declared_is_answered_to_all_who_wait() {
     let server = Server::start(&[]);
     for declared in [OnFailure::Deny, OnFailure::Allow] {
-        let store = server.store().timeout(Duration::from_millis(300));
+        let store = server.store().timeout(TIMEOUT);
         let store = store.clock(StoreClock::Caller);
         let node = Arc::new(Node::new(store, declaring(&[window(5)], Some(declared))));
         node.until_back("somebody").await;
@@ -208,7 +207,7 @@ async fn what_is_declared_is_answered_to_all_who_wait() {
 #[tokio::test]
 async fn who_is_not_polled_holds_nobody_up_for_ever() {
     let server = Server::start(&[]);
-    let store = server.store().timeout(Duration::from_millis(500));
+    let store = server.store().timeout(SECOND / 2);
     let store = store.clock(StoreClock::Caller).unbatched();
     let node = Arc::new(Node::new(store, rules(&[window(5)])));
     use_up(&node, 5, 1).await;

@@ -1,19 +1,13 @@
 //! Synced limits on a real server: it charges totals as the model does, and two nodes far above the limit keep
 //! the bound, ask seldom, and have all that they admitted charged, whatever becomes of the server.
 
-use std::time::{Duration, Instant};
-
 use quell::store::{Action, AdminStore, LeaseStore, Paid, Store, Totals};
 use quell::{Limit, Query};
 use quell_core::charge::{Charges, Operation};
 use quell_core::policy::Rung;
 use quell_store::remote::RemoteStore;
 
-use crate::fallback::scripts;
-use crate::leased::{
-    Node, RATE, keep_the_bound, leasable, most, node_on, policy, set_of, store_and_model,
-    the_limit_is_used,
-};
+use crate::leased::{Node, keep_the_bound, leasable, node_on, policy, set_of, store_and_model};
 use crate::limits::{SECOND, START, active, at, built};
 use crate::server::{Server, try_command};
 
@@ -132,12 +126,6 @@ async fn foreign_values_do_not_stop_a_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_nodes_use_the_limit_also_while_callers_move() {
-    let server = Server::start(&[]);
-    the_limit_is_used(&[node(&server), node(&server)]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty() {
     let mut server = Server::start(&[]);
     let nodes = [node(&server), node(&server)];
@@ -168,36 +156,4 @@ async fn a_ban_shows_at_once_on_a_synced_key() {
     assert!(node.try_acquire(&query).await.unwrap().is_allow());
     node.store().leave().await;
     assert_eq!(node.store().lease_numbers().pending, 0);
-}
-
-/// At 2, 10 and 40 times the limit.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bound_holds_and_the_store_is_asked_no_more_often_when_more_is_offered() {
-    let server = Server::start(&[]);
-    for (times, user) in [(2, "two"), (10, "ten"), (40, "forty")] {
-        let nodes = [node(&server), node(&server)];
-        let (before, begun) = (scripts(&server), Instant::now());
-        let (mut allowed, mut offered) = (0_u64, 0_u64);
-        // All that is due at the end is offered, also if the last pause was a long one.
-        let time = loop {
-            let time = begun.elapsed();
-            let due = RATE * times * u64::try_from(time.as_millis()).unwrap() / 1_000;
-            while offered < due {
-                let query = Query::new("d").entry("user", user);
-                let node = &nodes[usize::try_from(offered % 2).unwrap()];
-                allowed += u64::from(node.try_acquire(&query).await.unwrap().is_allow());
-                offered += 1;
-            }
-            if time >= 2 * SECOND {
-                break begun.elapsed();
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        };
-        let asked = scripts(&server) - before;
-        println!("{times}x: {allowed} of {offered} allowed, {asked} scripts in {time:?}");
-        assert!(allowed <= most(time), "{allowed} in {time:?}");
-        // 2 s and the burst.
-        assert!(allowed >= RATE * 3 * 97 / 100, "{allowed} in {time:?}");
-        assert!(asked < 1_500, "{asked} scripts in {time:?}");
-    }
 }
