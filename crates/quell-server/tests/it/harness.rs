@@ -4,12 +4,13 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock, SystemClock};
 use quell_core::time::Now;
 use quell_server::config::RawConfig;
 use quell_server::{Address, ServeError, Server, ShutdownWait};
+use quell_testkit::wait::{until, until_every};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -17,7 +18,10 @@ use tokio::task::JoinHandle;
 use crate::contract;
 
 /// Nothing here takes this long; whatever does hangs.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The pause of a slow client between two bytes.
+pub(crate) const SLOWLY: Duration = Duration::from_millis(10);
 
 /// The rules of most tests.
 pub(crate) const SHOP: &str = "
@@ -90,6 +94,8 @@ impl Fixture {
         config.http.get_or_insert("127.0.0.1:0".to_owned());
         config.resp.get_or_insert("127.0.0.1:0".to_owned());
         config.drain_timeout.get_or_insert("0s".to_owned());
+        // A store of a test may be slow.
+        config.store_timeout.get_or_insert("2s".to_owned());
         if !rules.is_empty() {
             let file = directory.path().join("rules.yaml");
             std::fs::write(&file, rules).unwrap();
@@ -145,6 +151,22 @@ impl Fixture {
     pub(crate) fn stop_aside(&mut self) -> JoinHandle<Result<(), ServeError>> {
         let server = self.server.take().unwrap();
         self.runtime().spawn(server.shutdown())
+    }
+
+    /// Stops it cleanly, from another thread, at once as if no request had come for a while. The receiver hears when
+    /// it waits for connections.
+    pub(crate) fn drain_aside(
+        &mut self,
+    ) -> (JoinHandle<Result<(), ServeError>>, mpsc::Receiver<()>) {
+        let server = self.server.take().unwrap();
+        let (drains, drained) = mpsc::channel();
+        let stopped = server.shutdown_until(async move |wait| {
+            if wait != ShutdownWait::Quiet {
+                let _ = drains.send(());
+                std::future::pending::<()>().await;
+            }
+        });
+        (self.runtime().spawn(stopped), drained)
     }
 
     /// Keeps the threads of its runtime busy while `before` runs, and then stops it without a drain: one
@@ -352,14 +374,16 @@ pub(crate) fn expect(stream: &mut TcpStream, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&reply), expected);
 }
 
-/// Waits until `ready` returns true, for a bounded time.
+/// Waits until `ready` returns true.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !ready() {
-        assert!(start.elapsed() < DEADLINE, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until(what, || ready().then_some(()));
+}
+
+/// Does `send` again and again, with pauses as of a slow client, until it fails: the server has closed the connection.
+#[track_caller]
+pub(crate) fn slowly_until_closed(what: &str, mut send: impl FnMut() -> io::Result<()>) {
+    until_every(SLOWLY, what, || send().err());
 }
 
 /// Replaces a file as editors do: a new file takes its name.

@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
+use quell_testkit::wait::pace;
+
 use crate::harness::{Fixture, SHOP, connect, eventually, expect};
 use crate::slow::IMPATIENT;
 
@@ -72,7 +74,7 @@ fn a_client_that_never_reads_is_held_back_and_closed_on_each_port() {
             while floods.iter().any(|flood| !flood.is_finished()) {
                 assert!(server.server().buffer_bytes() <= 4_000_000, "{what}");
                 assert_eq!(server.acquire("/login", "other").status, 200, "{what}");
-                std::thread::sleep(Duration::from_millis(20));
+                pace();
             }
         });
         assert_unharmed(&server, what);

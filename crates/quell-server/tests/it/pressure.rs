@@ -1,7 +1,8 @@
 //! More than the server accepts: connections and unread replies.
 
 use std::io::{ErrorKind, Read, Write};
-use std::time::Duration;
+
+use quell_testkit::wait::until;
 
 use crate::harness::{Answer, Fixture, SHOP, connect, eventually, expect};
 
@@ -119,22 +120,20 @@ fn unread_replies_hold_a_client_back_and_none_is_lost() {
     let mut sent = 0_usize;
     let mut idle = 0;
     let mut writer = stream.try_clone().unwrap();
-    // Until nothing can be sent for a while: all buffers on the way are full.
-    while idle < 40 {
-        let from = sent % command.len();
-        match writer.write(&command.as_bytes()[from..]) {
-            Ok(count) => {
-                sent += count;
-                idle = 0;
+    // Until nothing could be sent so often: all buffers on the way are full.
+    until("nothing more is taken", || {
+        loop {
+            let from = sent % command.len();
+            match writer.write(&command.as_bytes()[from..]) {
+                Ok(count) => (sent, idle) = (sent + count, 0),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                idle += 1;
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err(error) => panic!("{error}"),
+            assert!(sent < 1_000_000_000, "nothing holds the client back");
         }
-        assert!(sent < 1_000_000_000, "nothing holds the client back");
-    }
+        idle += 1;
+        (idle == 40).then_some(())
+    });
     let answered: u64 = server
         .metric("quell_resp_commands_total")
         .unwrap()

@@ -4,16 +4,16 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell_server::Address;
 use socket2::Socket;
 
-use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually};
+use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, slowly_until_closed};
 
 /// A server on which nobody may be slow.
-pub(crate) const IMPATIENT: &str = "header_timeout = '300ms'\nbody_timeout = '300ms'\n\
-                                    idle_timeout = '300ms'\nstall_timeout = '300ms'\n";
+pub(crate) const IMPATIENT: &str = "header_timeout = '1s'\nbody_timeout = '1s'\n\
+                                    idle_timeout = '1s'\nstall_timeout = '1s'\n";
 
 /// Where its listeners are.
 const PLACES: [&str; 2] = [
@@ -105,17 +105,11 @@ fn send_slowly(address: &Address, first: &[u8], rest: &[u8]) -> String {
     let mut stream = open(address);
     let mut reader = stream.try_clone().unwrap();
     let bytes = first.iter().chain(rest.iter().cycle());
-    let begin = Instant::now();
     let sender = std::thread::spawn({
-        let all: Vec<u8> = bytes.take(4_000).copied().collect();
+        let all: Vec<u8> = bytes.take(40_000).copied().collect();
         move || {
-            for byte in all {
-                // Half of the shortest timeout would be one more way to be slow; this is the usual one.
-                if stream.write_all(&[byte]).is_err() || begin.elapsed() > DEADLINE {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            let mut all = all.iter();
+            slowly_until_closed("slow bytes", || stream.write_all(&[*all.next().unwrap()]));
         }
     });
     let reply = read_to_end(&mut reader);
