@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use quell::clock::Clock;
 use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -30,6 +31,20 @@ pub fn now() -> Now {
     Now {
         monotonic: boottime(),
         wall: Wall::from_nanos(saturating_nanos(wall.unwrap_or_default())),
+    }
+}
+
+/// The clock of this machine, by which a coordinator goes unless it is given another.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Now {
+        now()
+    }
+
+    fn monotonic(&self) -> Monotonic {
+        boottime()
     }
 }
 

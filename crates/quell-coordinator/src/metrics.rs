@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use quell_core::time::Monotonic;
 use quell_host::metrics_text::MetricsText;
 use quell_host::numbers::ListenerMetrics;
 use quell_shares::generation;
 use quell_shares::ledger::{FleetView, LimitView, MemberState};
 use quell_shares::message::Totals;
 
-use crate::clock::boottime;
 use crate::leader::{Service, Status, Tallies};
 use crate::rule_distribution::RuleDistribution;
 use crate::status::units;
@@ -46,11 +46,14 @@ impl Metrics {
 
     /// All numbers. It costs the leader a pass over all members and limits.
     pub async fn text(&self, service: &Service) -> String {
-        let look = service.look(|core, _, now| core.leads(now).map(|ledger| ledger.view(now)));
-        let view = look.await.ok().flatten();
+        let look = service.look(|core, _, now| {
+            let view = core.leads(now).map(|ledger| ledger.view(now));
+            (now, view)
+        });
+        let (now, view) = look.await.unwrap_or((Monotonic::ORIGIN, None));
         let status = service.status().borrow().clone();
         let mut text = MetricsText(String::with_capacity(4_096));
-        self.coordinator(&mut text, &status);
+        self.coordinator(&mut text, &status, now);
         rules(&mut text, service.rule_distribution(), view.is_some());
         text.listeners([("nodes", &*self.nodes), ("admin", &*self.admin)]);
         let messages = service
@@ -69,7 +72,7 @@ impl Metrics {
         text.0
     }
 
-    fn coordinator(&self, text: &mut MetricsText, status: &Status) {
+    fn coordinator(&self, text: &mut MetricsText, status: &Status, now: Monotonic) {
         let age = self
             .config_read
             .lock()
@@ -104,7 +107,7 @@ impl Metrics {
             "quell_fleet_config_age_seconds gauge Time since the wanted limits were last read, or found to be the newest.",
             age,
         );
-        leadership(text, status);
+        leadership(text, status, now);
     }
 }
 
@@ -129,9 +132,9 @@ fn rules(text: &mut MetricsText, rule_distribution: &RuleDistribution, leads: bo
 }
 
 /// What is known of the leadership, and what the leader found.
-fn leadership(text: &mut MetricsText, status: &Status) {
+fn leadership(text: &mut MetricsText, status: &Status, now: Monotonic) {
     let learns = status.elected.filter(|_| !status.grants);
-    let learns = learns.map_or(0, |since| boottime().since(since).as_secs());
+    let learns = learns.map_or(0, |since| now.since(since).as_secs());
     text.number(
         "quell_fleet_learning_seconds gauge For how long this leader has asked what nodes hold; 0 once it grants.",
         learns,

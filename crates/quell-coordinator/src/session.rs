@@ -28,12 +28,14 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use quell::clock::Clock;
 use quell_core::time::Monotonic;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use self::beat::Beat;
+use crate::clock::BootClock;
 use crate::codec::decode_record;
 use crate::store::{
     Committed, Condition, ConfigStore, Lease, Listing, StoreError, Transaction, Write,
@@ -70,6 +72,8 @@ pub struct SessionOptions {
     pub relist: Duration,
     /// A leader that has not called [`Session::beat`] for so long hangs, and its key is given back.
     pub hang: Duration,
+    /// The clock of the session, and of the task that leads; it must go on while the machine is suspended.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl SessionOptions {
@@ -89,6 +93,7 @@ impl SessionOptions {
             relist: Duration::from_secs(60),
             // Members still have a lease when the next leader begins to learn.
             hang: Self::TTL * 2,
+            clock: Arc::new(BootClock),
         }
     }
 
@@ -138,7 +143,7 @@ pub struct Leadership {
     pub epoch: u64,
     /// The lease that the key is attached to.
     pub lease: Lease,
-    /// When the last answered keep-alive was sent, by [`crate::clock::boottime`].
+    /// When the last answered keep-alive was sent, by the session's clock.
     pub asked: Monotonic,
     /// All keys, read after the key was created; with the snapshot of the leader before, which has
     /// meanwhile been deleted.
@@ -197,7 +202,14 @@ pub struct Session<S> {
     stop: Option<watch::Sender<bool>>,
     rest: watch::Sender<Option<Instant>>,
     look: Arc<Notify>,
-    thread: Option<JoinHandle<()>>,
+    work: Option<Work>,
+}
+
+/// What a session runs on.
+#[derive(Debug)]
+enum Work {
+    Thread(JoinHandle<()>),
+    Task(tokio::task::JoinHandle<()>),
 }
 
 impl<S: ConfigStore> Session<S> {
@@ -207,14 +219,35 @@ impl<S: ConfigStore> Session<S> {
     /// When the system gives no thread.
     pub fn start(store: S, options: SessionOptions) -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
+        let (mut session, work) = Self::new(store, options, runtime.handle().clone());
+        let thread = thread::Builder::new().name("quell-session".into());
+        let thread = thread.spawn(move || runtime.block_on(work))?;
+        session.work = Some(Work::Thread(thread));
+        Ok(session)
+    }
+
+    /// Starts to campaign on the current runtime, without a thread: whatever blocks that blocks the session. For a
+    /// runtime whose time is paused.
+    #[must_use]
+    pub fn start_here(store: S, options: SessionOptions) -> Self {
+        let (mut session, work) = Self::new(store, options, Handle::current());
+        session.work = Some(Work::Task(session.runtime.spawn(work)));
+        session
+    }
+
+    /// A session, and its work.
+    fn new(
+        store: S,
+        options: SessionOptions,
+        runtime: Handle,
+    ) -> (Self, impl Future<Output = ()> + Send + use<S>) {
         let (store, options) = (Arc::new(store), Arc::new(options));
         let (lead, leadership) = watch::channel(None);
         let (show, view) = watch::channel(Arc::default());
         let (reply_to, health) = watch::channel(Health::default());
         let (stop, stopped) = watch::channel(false);
         let (rest, resting) = watch::channel(None);
-        let beat = Arc::<Beat>::default();
+        let beat = Arc::new(Beat::new(Arc::clone(&options.clock)));
         let look = Arc::<Notify>::default();
         let mirror = mirror::Mirror {
             store: Arc::clone(&store),
@@ -232,19 +265,16 @@ impl<S: ConfigStore> Session<S> {
             beat: Arc::clone(&beat),
             look: Arc::clone(&look),
         };
-        let thread = thread::Builder::new().name("quell-session".into());
-        let thread = thread.spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    never = mirror.run() => match never {},
-                    () = campaign.run(stopped) => {}
-                }
-            });
-        })?;
-        Ok(Self {
+        let work = async move {
+            tokio::select! {
+                never = mirror.run() => match never {},
+                () = campaign.run(stopped) => {}
+            }
+        };
+        let session = Self {
             store,
             options,
-            runtime: handle,
+            runtime,
             leadership,
             view,
             health,
@@ -252,8 +282,22 @@ impl<S: ConfigStore> Session<S> {
             stop: Some(stop),
             rest,
             look,
-            thread: Some(thread),
-        })
+            work: None,
+        };
+        (session, work)
+    }
+
+    /// Gives the key back, and waits for that.
+    pub(crate) async fn close(mut self) {
+        drop(self.stop.take());
+        match self.work.take() {
+            Some(Work::Task(task)) => drop(task.await),
+            Some(Work::Thread(thread)) => {
+                let joined = tokio::task::spawn_blocking(move || thread.join());
+                drop(joined.await);
+            }
+            None => {}
+        }
     }
 
     /// The leadership that this session has, if it has one; changes with every keep-alive.
@@ -442,7 +486,7 @@ impl SessionOptions {
 impl<S> Drop for Session<S> {
     fn drop(&mut self) {
         drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some(Work::Thread(thread)) = self.work.take() {
             // It revokes its lease, within the deadline of a call. A thread that panicked has said so.
             thread.join().ok();
         }

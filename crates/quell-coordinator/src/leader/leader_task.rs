@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::Clock;
 use quell_core::time::Monotonic;
 use quell_shares::generation;
 use quell_shares::leader::{Coordinator, Effect, Elected, Number, Why};
@@ -24,7 +25,6 @@ use super::unwritten::REFUSED_AGAIN;
 use super::{
     ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status, Wanted,
 };
-use crate::clock;
 use crate::codec::{
     CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
     fit_record,
@@ -149,6 +149,7 @@ impl<S: ConfigStore> LeaderTask<S> {
     ) -> Self {
         let options = session.options();
         let core = Coordinator::new(options.drift, options.ttl);
+        let still = SuspendDetector::since(options.clock.now());
         Self {
             session: Arc::new(session),
             wanted,
@@ -157,7 +158,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             recorded_rules: (None, 0),
             core,
             named: None,
-            still: SuspendDetector::since(clock::now()),
+            still,
             outboxes: Outboxes::default(),
             effects: Vec::new(),
             taken: Vec::new(),
@@ -188,12 +189,19 @@ impl<S: ConfigStore> LeaderTask<S> {
     pub(super) async fn run(mut self, mut messages: mpsc::Receiver<Message>) -> Result<(), Ended> {
         let ended = self.serve(&mut messages).await;
         self.jobs.shutdown().await;
-        // It waits for the session's thread.
-        let session = self.session;
-        tokio::task::spawn_blocking(move || drop(session))
-            .await
-            .ok();
+        if let Some(session) = Arc::into_inner(self.session) {
+            session.close().await;
+        }
         ended
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &*self.session.options().clock
+    }
+
+    /// What the clock that does not stop reads.
+    pub(super) fn now(&self) -> Monotonic {
+        self.clock().monotonic()
     }
 
     async fn serve(&mut self, messages: &mut mpsc::Receiver<Message>) -> Result<(), Ended> {
@@ -222,7 +230,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                 _ = ticks.tick() => self.tick(),
                 message = messages.recv() => match message {
                     Some(Message::Request(request, _room)) => {
-                        let now = clock::boottime();
+                        let now = self.now();
                         self.judge(now, &request);
                         self.compare_weight(now, &request);
                         let joins = match &request {
@@ -246,7 +254,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                     Some(Message::Operate(operation, reply_to)) => self.operate(operation, reply_to),
                     Some(Message::RollOut(step, mark, reply_to)) => self.roll_out((step, mark), reply_to),
                     Some(Message::Look(look)) => {
-                        look(&self.core, &self.wanted.borrow(), clock::boottime());
+                        look(&self.core, &self.wanted.borrow(), self.now());
                     }
                     Some(Message::Heard(reply_to)) => {
                         reply_to.send(self.heard()).ok();
@@ -267,7 +275,7 @@ impl<S: ConfigStore> LeaderTask<S> {
     /// What nodes say of their calls, as this leader has heard it.
     fn heard(&mut self) -> Heard {
         Heard {
-            admitted: self.audit.admitted(clock::boottime()),
+            admitted: self.audit.admitted(self.now()),
             tallies: self.tally.tallies(),
             hearing: self.judge.hearing(),
         }
@@ -337,7 +345,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             record,
             snapshot,
         };
-        let now = clock::boottime();
+        let now = self.now();
         self.core.elected(now, elected);
         (self.audit, self.elected) = (Audit::default(), now);
         (self.rejected_joins, self.reminded) = (RejectedJoins::default(), None);
@@ -424,7 +432,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             let seen = generation::number(before, rollback.seen);
             let stored = generation::number(now_in, rollback.stored);
             let store_rollback = (Number::Revision, seen, stored);
-            let now = clock::boottime();
+            let now = self.now();
             self.core
                 .store_went_back(now, store_rollback, &mut self.effects);
         }
@@ -474,14 +482,13 @@ impl<S: ConfigStore> LeaderTask<S> {
             self.changed = changed;
             self.compare = true;
             self.core.note_generation(record.generation());
-            self.core
-                .stored(clock::boottime(), record, &mut self.effects);
+            self.core.stored(self.now(), record, &mut self.effects);
         }
         Ok(())
     }
 
     fn tick(&mut self) {
-        let now = clock::now();
+        let now = self.clock().now();
         if let Some(hidden) = self.still.observe(now) {
             tracing::warn!(
                 ?hidden,
@@ -509,7 +516,7 @@ impl<S: ConfigStore> LeaderTask<S> {
 
     /// Makes a change of an operator.
     fn change(&mut self, edit: Edit, reply_to: oneshot::Sender<Result<(), ChangeError>>) {
-        let Some(ledger) = self.core.leads(clock::boottime()) else {
+        let Some(ledger) = self.core.leads(self.now()) else {
             let leader = self.show.borrow().leader.clone();
             reply_to.send(Err(ChangeError::Elsewhere { leader })).ok();
             return;
@@ -642,7 +649,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 Effect::Response { to, answer } => {
-                    self.rejected_joins.follow(clock::boottime(), to, &answer);
+                    self.rejected_joins.follow(self.now(), to, &answer);
                     self.outboxes.send(to, answer);
                 }
                 Effect::Write(record) => self.write(record, Origin::Core),
@@ -721,7 +728,7 @@ impl<S: ConfigStore> LeaderTask<S> {
 
     /// Reads everything again, because a member knows more than this leader.
     fn verify(&mut self, epoch: u64) {
-        let (session, asked) = (Arc::clone(&self.session), clock::boottime());
+        let (session, asked) = (Arc::clone(&self.session), self.now());
         self.jobs.spawn(async move {
             Done::Verified {
                 asked,
@@ -732,7 +739,7 @@ impl<S: ConfigStore> LeaderTask<S> {
     }
 
     fn finish(&mut self, done: Done) -> Result<(), Ended> {
-        let now = clock::boottime();
+        let now = self.now();
         let ours = self.leadership.as_ref().map(|leadership| leadership.epoch);
         match done {
             Done::Wrote {
@@ -792,7 +799,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         if let (Ok(committed), true, true) = (&result, is_written, is_ours) {
             self.changed = self.changed.max(committed.revision);
             self.compare = true;
-            let now = clock::boottime();
+            let now = self.now();
             if matches!(origin, Origin::Wanted) {
                 tracing::info!(
                     version = record.version,
@@ -802,7 +809,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             self.core.stored(now, record, &mut self.effects);
         } else if is_ours && !is_written && result.is_ok() {
             // The key is lost, or the record is not the one that it was made from.
-            self.core.refused(clock::boottime(), &mut self.effects);
+            self.core.refused(self.now(), &mut self.effects);
         }
         if is_ours || is_written {
             self.note_write(&result);
@@ -836,7 +843,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         let Some(leadership) = self.leadership.take() else {
             return;
         };
-        let snapshot = self.core.hand_over(clock::boottime(), &mut self.effects);
+        let snapshot = self.core.hand_over(self.now(), &mut self.effects);
         let parts = snapshot
             .as_ref()
             .and_then(encode_snapshot)

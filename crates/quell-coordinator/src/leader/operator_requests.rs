@@ -9,7 +9,6 @@ use quell_shares::plan::TakenBack;
 use super::judge::StagedRules;
 use super::leader_task::LeaderTask;
 use super::{ChangeError, ReplySender, Step};
-use crate::clock;
 use crate::codec::check_room;
 use crate::store::ConfigStore;
 
@@ -29,7 +28,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             reply_to.send(Err(ChangeError::Store(error.clone()))).ok();
             return;
         }
-        let now = clock::boottime();
+        let now = self.now();
         match self.core.operate(now, operation.clone(), &mut self.effects) {
             Ok(()) => self.taken.push((operation, reply_to)),
             Err(error) => {
@@ -51,7 +50,7 @@ impl<S: ConfigStore> LeaderTask<S> {
 
     fn operation(&self, step: Step, mark: Option<&str>) -> Result<Operation, ChangeError> {
         let refused = |text: &str| Err(ChangeError::Refused(text.to_owned()));
-        let Some(ledger) = self.core.leads(clock::boottime()) else {
+        let Some(ledger) = self.core.leads(self.now()) else {
             return Err(self.elsewhere());
         };
         let record = ledger.record();
@@ -167,7 +166,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         if self.taken.is_empty() {
             return;
         }
-        let Some(ledger) = self.core.leads(clock::boottime()) else {
+        let Some(ledger) = self.core.leads(self.now()) else {
             return self.leave_open();
         };
         let mut waiting = Vec::new();

@@ -4,26 +4,36 @@
 //! keep it for good, and no other coordinator could lead. So the task beats; when it has not for a while,
 //! its key is given back, and it does not campaign before it beats again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use quell::clock::Clock;
 use quell_core::time::Monotonic;
 use tokio::time::sleep;
 
-use crate::clock::boottime;
-
 /// When the task was last heard; 0 before it first was, and then nothing is expected of it.
-#[derive(Debug, Default)]
-pub(super) struct Beat(AtomicU64);
+#[derive(Debug)]
+pub(super) struct Beat {
+    last: AtomicU64,
+    clock: Arc<dyn Clock>,
+}
 
 impl Beat {
+    pub(super) const fn new(clock: Arc<dyn Clock>) -> Self {
+        let last = AtomicU64::new(0);
+        Self { last, clock }
+    }
+
     pub(super) fn beat(&self) {
-        self.0.store(boottime().as_nanos(), Ordering::Relaxed);
+        let now = self.clock.monotonic().as_nanos();
+        self.last.store(now, Ordering::Relaxed);
     }
 
     fn is_missing(&self, patience: Duration) -> bool {
-        let last = self.0.load(Ordering::Relaxed);
-        last > 0 && boottime().since(Monotonic::from_nanos(last)) > patience
+        let last = self.last.load(Ordering::Relaxed);
+        let since = || self.clock.monotonic().since(Monotonic::from_nanos(last));
+        last > 0 && since() > patience
     }
 
     /// Waits until the task has not been heard for `patience`. It is looked for twice, since a process

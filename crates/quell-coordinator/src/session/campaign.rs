@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::beat::Beat;
 use super::{Health, Leadership, SessionOptions, key};
-use crate::clock::boottime;
 use crate::store::{Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction, Write};
 
 pub(super) struct Campaign<S> {
@@ -48,7 +47,7 @@ impl<S: ConfigStore> Campaign<S> {
                 () = self.beat.heard(self.options.hang) => {}
                 _ = stopped.changed() => return,
             }
-            let asked = boottime();
+            let asked = self.options.clock.monotonic();
             let granted = tokio::select! {
                 granted = self.store.grant(self.options.ttl, self.options.call()) => granted,
                 _ = stopped.changed() => return,
@@ -132,7 +131,7 @@ impl<S: ConfigStore> Campaign<S> {
         let own_time = self.options.own_time();
         let mut last = *kept.asked.borrow();
         loop {
-            let asked = boottime();
+            let asked = self.options.clock.monotonic();
             let left = own_time.saturating_sub(asked.since(last));
             if left.is_zero() {
                 return StoreError::Timeout(own_time);
@@ -145,7 +144,7 @@ impl<S: ConfigStore> Campaign<S> {
                     last = asked;
                     kept.asked.send_replace(asked);
                     let due = self.options.ttl / 3;
-                    let rest = due.saturating_sub(boottime().since(asked));
+                    let rest = due.saturating_sub(self.options.clock.monotonic().since(asked));
                     timeout(rest, kept.now.notified()).await.ok();
                 }
                 Err(error) if error.is_passing() => self.pause().await,
@@ -171,7 +170,7 @@ impl<S: ConfigStore> Campaign<S> {
             }
         };
         // The lease may have ended while the answers were on their way.
-        let won = boottime();
+        let won = self.options.clock.monotonic();
         kept.now.notify_one();
         let mut asked = kept.asked.subscribe();
         let is_after = |asked: &Monotonic| *asked >= won;

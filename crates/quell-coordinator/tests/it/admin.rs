@@ -9,12 +9,13 @@ use quell_coordinator::leader::{Leader, Wanted};
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::EmbeddedStore;
 use quell_coordinator::trail::{Author, Trail};
+use quell_testkit::wait::until_some;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::etcd::PATIENCE;
 use crate::faulty::{Faults, Faulty};
-use crate::leader::{Node, TTL, start, status};
+use crate::leader::{Node, TTL, status};
+use crate::paused;
 
 /// A coordinator with one member, and its operator.
 struct LeaderTask {
@@ -30,7 +31,7 @@ impl LeaderTask {
         let folder = tempfile::tempdir().unwrap();
         let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
         let (store, faults) = Faulty::new(store);
-        let (leader, want) = start(store, "a");
+        let (leader, want) = paused::start(store, "a");
         status(&leader, |status| status.grants).await;
         Node::join(&leader, 1).await;
         let admin = Admin {
@@ -70,19 +71,15 @@ impl LeaderTask {
 
     /// Waits for the newest change in the list.
     async fn noted(&self) -> String {
-        let noted = async {
-            loop {
-                match self.admin.trail.list().into_iter().next() {
-                    Some(noted) => return noted.what,
-                    None => sleep(Duration::from_millis(5)).await,
-                }
-            }
+        let newest = async || {
+            let noted = self.admin.trail.list().into_iter().next();
+            noted.map(|noted| noted.what)
         };
-        timeout(PATIENCE, noted).await.unwrap()
+        until_some("a change is noted", newest).await
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_change_is_noted_although_who_made_it_hangs_up() {
     let office = LeaderTask::new().await;
     drop(office.slow(TTL / 4));
@@ -92,7 +89,7 @@ async fn a_change_is_noted_although_who_made_it_hangs_up() {
 }
 
 /// An operator who is told that it was not made makes it again, or something else.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(start_paused = true)]
 async fn a_change_whose_leader_lost_its_lead_is_not_called_undone() {
     let office = LeaderTask::new().await;
     office.slow(TTL * 3).no_keep_alives = true;

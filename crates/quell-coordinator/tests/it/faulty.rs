@@ -7,8 +7,9 @@ use std::time::Duration;
 use quell_coordinator::store::{
     Change, Committed, ConfigStore, Lease, Listing, StoreError, Transaction, Watch,
 };
+use quell_testkit::wait::{paced, paced_by};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 /// What goes wrong.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +64,7 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
         within: Duration,
     ) -> Result<Self::Watch, StoreError> {
         while self.faults().no_watches {
-            sleep(Duration::from_millis(5)).await;
+            paced().await;
         }
         Ok(FaultyWatch {
             watch: self.store.watch(prefix, from, within).await?,
@@ -80,7 +81,7 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
         let late = self.faults.lock().unwrap().slow_commits.pop_front();
         if let Some(late) = late {
             self.faults().slowed.notify_one();
-            sleep(late).await;
+            paced_by(late).await;
         }
         committed
     }
@@ -96,7 +97,7 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
                 std::future::pending::<()>().await;
             }
             let answer = self.store.keep_alive(lease, within).await;
-            sleep(faults.slow_keep_alives).await;
+            paced_by(faults.slow_keep_alives).await;
             answer
         };
         let late = Err(StoreError::Timeout(within));

@@ -25,8 +25,9 @@ use quell_shares::ledger::Operation;
 use quell_shares::member::{Member, Stage, Start};
 use quell_shares::message::{Leave, LimitName, Load, MemberSnapshot, NoSeat, Request, Response};
 use quell_shares::plan::{MICRO, MemberId};
+use quell_testkit::wait::paced_by;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
@@ -220,7 +221,7 @@ async fn granted(line: &mut Line, id: u32) -> u64 {
                 Request::Report(member.report(now, &loads))
             }
         };
-        sleep(Duration::from_millis(50)).await;
+        paced_by(Duration::from_millis(50)).await;
         line.send(&request).await;
     }
     panic!("nothing was granted to {:?}: {last:?}", member.stage());

@@ -25,8 +25,9 @@ use quell_shares::ledger::Operation;
 use quell_shares::member::{Member, Stage};
 use quell_shares::message::Request;
 use quell_shares::plan::{MICRO, MemberId, Plan, Record, Seat, Size, Sizing};
+use quell_testkit::wait::paced_by;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tonic::Code;
 use tower_service::Service as _;
 
@@ -105,7 +106,7 @@ impl Honest {
             Ok(_) => self.line = Line::open(&self.url, self.token).await.unwrap(),
             Err(_) => {}
         }
-        sleep(Duration::from_millis(20)).await;
+        paced_by(Duration::from_millis(20)).await;
         let now = boottime();
         let rights = self.member.schedules().map(|one| one.schedule.at(now).rate);
         rights.max().unwrap_or(0)

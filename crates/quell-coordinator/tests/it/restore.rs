@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::etcd::PATIENCE;
 use crate::leader::{Node, TTL, options, rate, status, wanted};
 use crate::memory::Memory;
+use crate::paused::on_runtime;
 
 /// A limit of so much, with leases that are soon over.
 fn brief(rate: u64) -> Wanted {
@@ -35,7 +36,7 @@ fn start(store: &Memory, name: &str) -> (Leader, watch::Sender<Wanted>) {
         hang: TTL * 20,
         ..options(name)
     };
-    let session = Session::start(store.clone(), options).unwrap();
+    let session = Session::start_here(store.clone(), on_runtime(options));
     let (want, wants) = watch::channel(brief(1_000));
     (Leader::start(session, wants), want)
 }
@@ -91,7 +92,7 @@ async fn whichever<'a>(
 }
 
 /// The leader was elected after the backup, with a lease that is in it; and revisions go on below its epoch, or above.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_leader_whose_key_is_gone_stops_and_nobody_grants_until_an_operator_acts() {
     for bump in [false, true] {
         let store = Memory::default();
@@ -143,7 +144,7 @@ async fn a_leader_whose_key_is_gone_stops_and_nobody_grants_until_an_operator_ac
 }
 
 /// Until it was restarted it kept a lease, and neither led nor campaigned.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_is_alone_campaigns_again() {
     let store = Memory::default();
     let (first, _want_a) = start(&store, "a");
@@ -173,7 +174,7 @@ async fn a_leader_that_is_alone_campaigns_again() {
 }
 
 /// Its key is in the backup, too. It knows all that was lost.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_cut_comes_into_force_under_the_leader_of_a_restored_store() {
     for bump in [false, true] {
         let store = Memory::default();
@@ -288,7 +289,7 @@ async fn end_of_the_page(all: &[(Leader, watch::Sender<Wanted>)], nodes: [Node; 
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn the_page_is_right_for_one_coordinator_and_two_which_run_or_do_not() {
     let mut walks = tokio::task::JoinSet::new();
     for coordinators in [1, 2] {

@@ -28,11 +28,11 @@ async fn fleet_status(leader: &Leader) -> FleetStatus {
     FleetStatus::from_service(&leader.service()).await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_rollout_that_leaves_its_band_is_taken_back() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     // What it refused before it follows the rollout does not count.
     node.ask_for(900, Duration::from_millis(200)).await;
@@ -73,17 +73,17 @@ async fn a_rollout_that_leaves_its_band_is_taken_back() {
 }
 
 /// The next leader knows the band from the record, and judges by what it hears itself.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_rollout_is_taken_back_by_the_next_leader() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fleet.db");
-    let (first, want) = start(EmbeddedStore::open(&path).unwrap(), "a");
+    let (first, want) = paused::start(EmbeddedStore::open(&path).unwrap(), "a");
     let mut node = Node::join(&first, 1).await;
     node.granted().await;
     staged(&first, &want, 500).await;
     node.ask_for(100, Duration::from_secs(2)).await;
     first.shut_down().await.unwrap();
-    let (second, want) = start(reopened(&path).unwrap(), "b");
+    let (second, want) = paused::start(reopened(&path).unwrap(), "b");
     want.send_modify(|wants| wants.changes = Changes::Staged);
     node.go_to(&second).await;
     status(&second, |status| status.grants).await;
@@ -94,12 +94,12 @@ async fn a_rollout_is_taken_back_by_the_next_leader() {
 }
 
 /// The take-back is stored, and its leader loses its lead before it knows that.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (store, faults) = Faulty::new(store);
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     staged(&leader, &want, 500).await;
@@ -123,11 +123,11 @@ async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again()
     assert_eq!(back.why, "`limit-0` refused 10 % > 5 % over 5 s");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_step_with_a_band_that_is_too_short_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     staged(&leader, &want, 500).await;
@@ -161,11 +161,11 @@ async fn a_step_with_a_band_that_is_too_short_is_refused() {
 }
 
 /// What nodes answer is known without a rollout, and a new leader begins with what it hears itself.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_nodes_answer_is_in_the_status() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fleet.db");
-    let (first, _want) = start(EmbeddedStore::open(&path).unwrap(), "a");
+    let (first, _want) = paused::start(EmbeddedStore::open(&path).unwrap(), "a");
     let mut node = Node::join(&first, 1).await;
     node.totals = Totals {
         asked: 90_000 * MICRO,
@@ -187,7 +187,7 @@ async fn what_nodes_answer_is_in_the_status() {
     assert_eq!(limit.refused_total, limit.asked_total / 25.0);
     first.shut_down().await.unwrap();
 
-    let (second, _want) = start(reopened(&path).unwrap(), "b");
+    let (second, _want) = paused::start(reopened(&path).unwrap(), "b");
     node.go_to(&second).await;
     status(&second, |status| status.grants).await;
     node.ask_for(100, Duration::from_millis(500)).await;
@@ -223,11 +223,11 @@ pub(super) async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
         .expect("other rules are in force")
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn rules_that_change_nothing_of_what_is_shared_are_put_into_force_and_wait_alike() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     let push = |digest: &str| want.send_modify(|wants| wants.rules = Some(digest.into()));
     status(&leader, |status| status.grants).await;
     assert_eq!(rules(&leader).await.0, None);
@@ -266,11 +266,11 @@ async fn rules_that_change_nothing_of_what_is_shared_are_put_into_force_and_wait
     leader.shut_down().await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn rules_do_not_wait_for_limits_that_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = start(store, "a");
+    let (leader, want) = paused::start(store, "a");
     want.send_modify(|wants| wants.rules = Some("first".into()));
     until_rules_are(&leader, "first").await;
     want.send_modify(|wants| {
