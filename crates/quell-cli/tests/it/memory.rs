@@ -3,12 +3,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::thread;
 use std::time::Duration;
 
 use quell_testkit::certificates::Certificates;
 
-use crate::process::until;
+use crate::process::{until, until_every};
 use crate::server::{Server, tls_flags};
 
 /// What the buffers of all connections may take.
@@ -21,6 +20,9 @@ const BESIDE_BUFFERS: u64 = 30_000;
 /// More than the bound: while a buffer grows there are two of it, and the allocator keeps pieces that nobody
 /// uses. Each attack sends or asks for more than twice as much.
 const MOST: u64 = 5 * (BUFFERS + CONNECTIONS as u64 * BESIDE_BUFFERS) / 2;
+
+/// The pause before it is tried again whether a server reads more.
+const ROUND: Duration = Duration::from_millis(20);
 
 /// Its name, the port that it goes to, and what each connection sends.
 type Attack = (&'static str, fn(&Server) -> u16, Vec<u8>);
@@ -48,7 +50,7 @@ fn send_on_many(port: u16, bytes: &[u8]) -> (Vec<TcpStream>, usize) {
     let mut open: Vec<(TcpStream, usize)> = (0..CONNECTIONS).map(connect).map(|s| (s, 0)).collect();
     // The last rounds find nobody who takes more.
     let mut quiet_rounds = 0;
-    while quiet_rounds < 5 {
+    until_every(ROUND, "nothing more is taken", || {
         let before: usize = open.iter().map(|(_, sent)| sent).sum();
         for (stream, sent) in &mut open {
             while let Ok(more @ 1..) = stream.write(&bytes[*sent..]) {
@@ -57,8 +59,8 @@ fn send_on_many(port: u16, bytes: &[u8]) -> (Vec<TcpStream>, usize) {
         }
         let after: usize = open.iter().map(|(_, sent)| sent).sum();
         quiet_rounds = if after > before { 0 } else { quiet_rounds + 1 };
-        thread::sleep(Duration::from_millis(20));
-    }
+        (quiet_rounds == 5).then_some(())
+    });
     let sent = open.iter().map(|(_, sent)| sent).sum();
     (open.into_iter().map(|(stream, _)| stream).collect(), sent)
 }

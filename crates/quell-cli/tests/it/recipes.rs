@@ -3,7 +3,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,13 +11,14 @@ use serde_json::Value;
 
 use crate::clients::ab;
 use crate::files::{Folder, of_repository};
-use crate::process::{run, until};
+use crate::process::{run, until, until_every};
 use crate::server::Server;
 
 /// Calls of a run.
 const CALLS: usize = 110;
 
 const SECOND: i128 = 1_000_000_000;
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// A line of the decision log.
 #[derive(Clone, Copy, Debug)]
@@ -187,8 +187,10 @@ fn a_bucket_lets_all_110_pass_when_they_take_110_ms() {
     let mut passed = usize::from(call(&stream));
     let begun = Instant::now();
     for number in 1..CALLS {
-        let due = Duration::from_millis(number as u64);
-        sleep(due.saturating_sub(begun.elapsed()));
+        let due = MILLISECOND * u32::try_from(number).unwrap();
+        until_every(MILLISECOND, "it is due", || {
+            (begun.elapsed() >= due).then_some(())
+        });
         passed += usize::from(call(&stream));
     }
     let lines = recipe.lines("bucket");

@@ -6,14 +6,13 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use quell_testkit::port::free_port;
 
 use crate::clients::ab;
 use crate::files::{Folder, window_rules};
 use crate::gateways::Gateway;
-use crate::process::{PATIENCE, run, until};
+use crate::process::{PATIENCE, pace, run, until};
 use crate::server::Server;
 
 /// Calls of one run of `ab`; it runs again and again until both servers were restarted.
@@ -95,10 +94,6 @@ fn assert_whole(report: &str, gateway: &Gateway) {
     assert!(is_whole, "{report}\n{}", gateway.log());
 }
 
-/// How often the balancer checks which servers are ready. It sends calls to a server that stops for up
-/// to this long.
-const LOOK: Duration = Duration::from_millis(200);
-
 /// Sends a request on a connection of its own, and reads the status of the answer.
 fn status(port: u16, request: &str) -> io::Result<u16> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -136,7 +131,7 @@ fn a_rolling_restart_loses_no_call_with_a_connection_of_its_own() {
                 for (port, ready) in ports.iter().zip(&ready) {
                     ready.store(is_ready(*port), Ordering::Relaxed);
                 }
-                thread::sleep(LOOK);
+                pace();
             }
         });
         let load = scope.spawn(|| {
@@ -152,7 +147,7 @@ fn a_rolling_restart_loses_no_call_with_a_connection_of_its_own() {
                         other => lost.push(other),
                     }
                     // So that there are moments in which no connection is open.
-                    thread::sleep(Duration::from_millis(1));
+                    pace();
                 }
             }
             (asked, lost)

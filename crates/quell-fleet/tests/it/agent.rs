@@ -253,12 +253,8 @@ async fn a_clock_that_stood_still_ends_leases_before_the_next_report() {
         wall: now.wall.saturating_add(Duration::from_secs(20)),
         ..now
     });
-    let stopped = Instant::now();
     node.until(|status| status.state(now.monotonic) != NodeState::Granted)
         .await;
-    // Reports are a tenth of a second apart; the rest is for a machine that is busy.
-    let after = stopped.elapsed();
-    assert!(after < Duration::from_secs(3), "{after:?}");
     assert_eq!((node.state(), node.share()), (NodeState::Gap, 250));
     assert_eq!(node.admits(), (250, true));
     // A clock that is merely slewed ends nothing.

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Status, Streaming};
 
 /// For what a node does by itself; nothing takes as long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A coordinator on loopback. Streams of nodes come out of it, in order.
 pub(crate) struct Scripted {

@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use quell_testkit::wait::{PATIENCE, pace};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
@@ -41,9 +41,6 @@ mod upstream;
 #[expect(dead_code, reason = "a test calls what it runs")]
 #[path = "../../examples/workers.rs"]
 mod workers;
-
-/// Longer than anything here takes: it bounds a test that hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An app on a free port, until it is dropped.
 struct Served {
@@ -139,7 +136,7 @@ fn token_bucket_of_100_and_one_per_10_ms_admits_110_calls_paced_1_ms_apart() {
     let served = Served::start(token_bucket::app().unwrap());
     let mut client = served.client();
     let statuses = (0..110).map(|_| {
-        thread::sleep(Duration::from_millis(1));
+        pace();
         client.get()
     });
     assert_eq!(statuses.collect::<Vec<_>>(), [200; 110]);
@@ -173,7 +170,7 @@ fn sliding_window_admits_five_in_any_second_and_whoever_keeps_asking() {
             passed.push((before, Instant::now()));
         } else {
             refused += 1;
-            thread::sleep(Duration::from_millis(2));
+            pace();
         }
     }
     assert!(refused > 0);

@@ -5,9 +5,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use crate::process::PATIENCE;
+use crate::process::{PATIENCE, pace};
 
 /// Sums the shares of nodes again and again, whatever a test does to them meanwhile.
 pub(super) struct Entitled {
@@ -30,17 +29,22 @@ impl Entitled {
                     sums.push(now.iter().sum());
                 }
                 before = now;
-                thread::sleep(Duration::from_millis(20));
+                pace();
             }
             sums
         });
         Self { stop, thread }
     }
 
+    /// Ends, and returns the sums.
+    pub(super) fn end(self) -> Vec<u64> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+
     /// Ends. Fails if a sum was ever above the limit, or none was near it.
     pub(super) fn judge(self, rate: u64) {
-        self.stop.store(true, Ordering::Relaxed);
-        let sums = self.thread.join().unwrap();
+        let sums = self.end();
         let most = sums.iter().max().unwrap();
         assert!(
             (rate * 9 / 10..=rate).contains(most),
@@ -50,7 +54,7 @@ impl Entitled {
 }
 
 /// The units per second that a node may use, rounded down; 0 if it is gone.
-fn share(port: u16) -> u64 {
+pub(super) fn share(port: u16) -> u64 {
     let metrics = metrics(port).unwrap_or_default();
     let mut lines = metrics.lines();
     let value = lines.find_map(|line| line.strip_prefix("quell_fleet_share{limit=\"api\"} "));

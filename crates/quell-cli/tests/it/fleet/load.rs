@@ -13,7 +13,7 @@ use quell_core::time::Monotonic;
 use quell_shares::audit::Auditor;
 use quell_shares::plan::{Drift, MICRO};
 
-use crate::process::{PATIENCE, until};
+use crate::process::{PATIENCE, pace_by, until};
 
 /// How long a caller waits that was refused, or that finds no node.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -74,7 +74,7 @@ impl Load {
                     };
                     // The node is gone; perhaps it comes back.
                     drop(ask((port, question, pause), &own_rests, is_over, note));
-                    thread::sleep(PAUSE);
+                    pace_by(PAUSE);
                 }
             });
             Caller {
@@ -137,7 +137,7 @@ fn ask(
     );
     while !is_over() {
         if rests.load(Ordering::Relaxed) {
-            thread::sleep(PAUSE);
+            pace_by(PAUSE);
             continue;
         }
         let asked = Instant::now();
@@ -147,9 +147,9 @@ fn ask(
         if answer.contains("\"allowed\":true") {
             note(Admitted { asked, heard });
         } else {
-            thread::sleep(PAUSE);
+            pace_by(PAUSE);
         }
-        thread::sleep(pause);
+        pace_by(pause);
     }
     Ok(())
 }
