@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use quell_host::body::{BodyBounds, read_json};
+use quell_host::budget::Budget;
 use quell_host::head::{Head as _, is_answered, refuse};
 use quell_host::reply::{self, json, json_with};
 use quell_protocol::http::{Problem, ProblemKind};
@@ -34,7 +34,7 @@ use crate::store::StoreError;
 use crate::trail::{Author, Trail};
 
 /// The longest body, in bytes: a change is a few fields.
-const MAX_BODY: usize = 16 * 1_024;
+pub(crate) const MAX_BODY: usize = 16 * 1_024;
 
 /// How long a change may wait for the configuration store.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -52,6 +52,8 @@ pub struct Admin {
     pub hosts: Vec<String>,
     /// What people changed.
     pub trail: Arc<Trail>,
+    /// What bodies draw from.
+    pub buffers: Arc<Budget>,
 }
 
 type Shared = Arc<Admin>;
@@ -267,19 +269,13 @@ impl Admin {
         wants: Permission,
     ) -> Result<(Arc<str>, T), Refusal> {
         let name = self.admit(&request, wants)?;
-        let kind = request.headers().get(CONTENT_TYPE);
-        let is_json = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-        if !is_json {
-            let detail = "send JSON with `Content-Type: application/json`";
-            return Err(Refusal::new(ProblemKind::UnsupportedMediaType, detail));
-        }
-        let bytes = timeout(CHANGE_TIMEOUT, to_bytes(request.into_body(), MAX_BODY)).await;
-        let late = |_| Refusal::new(ProblemKind::RequestTimeout, "the body did not arrive");
-        let bytes = bytes.map_err(late)?.map_err(|_| {
-            let detail = format!("a body has at most {MAX_BODY} bytes");
-            Refusal::new(ProblemKind::BodyTooLarge, detail)
-        })?;
-        let read = serde_json::from_slice(&bytes).map_err(|error| {
+        let bounds = BodyBounds {
+            buffers: &self.buffers,
+            timeout: CHANGE_TIMEOUT,
+            most: MAX_BODY,
+        };
+        let body = read_json(request, bounds).await.map_err(Refusal)?;
+        let read = serde_json::from_slice(&body.bytes).map_err(|error| {
             let kind = match error.is_data() {
                 true => ProblemKind::InvalidField,
                 false => ProblemKind::BadJson,

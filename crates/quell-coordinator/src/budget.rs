@@ -9,16 +9,16 @@
 //!
 //! One credential has at most half of what the others leave: who has one token cannot stop the nodes with another.
 
-use std::collections::HashMap;
 use std::future::Future;
-use std::hash::{BuildHasher as _, RandomState};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use prost::bytes::Bytes;
+use quell_host::budget::{Budget as ByteBudget, BudgetShare, CallerBudget};
 use tokio::sync::Notify;
 use tonic::Status;
 use tower_service::Service;
@@ -34,18 +34,11 @@ pub(crate) const HEAD: usize = 5;
 /// The bytes that all streams may take.
 #[derive(Debug)]
 pub struct Budget {
-    most: usize,
-    hasher: RandomState,
-    used: Mutex<Used>,
+    bytes: Arc<ByteBudget>,
+    /// A draw that fails is undone, and nobody else is refused meanwhile: who waits is woken only when bytes come back.
+    draws: Mutex<()>,
     /// Notified when bytes come back.
     back: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Used {
-    all: usize,
-    /// By who has shown what, as a number.
-    by: HashMap<u64, usize>,
 }
 
 impl Budget {
@@ -57,40 +50,24 @@ impl Budget {
     #[must_use]
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
-            hasher: RandomState::new(),
-            used: Mutex::default(),
+            bytes: ByteBudget::new(most),
+            draws: Mutex::default(),
             back: Notify::new(),
         })
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes more for somebody, if it does not have half of what others leave by then.
-    fn take(&self, who: u64, more: usize) -> bool {
-        let mut used = self.used();
-        let own = used.by.get(&who).copied().unwrap_or_default();
-        let left = self.most.saturating_sub(used.all - own);
-        if own + more > left / 2 {
-            return false;
+    /// Lets `share` have so many bytes. Returns whether there were enough.
+    fn resize(&self, share: &mut BudgetShare, bytes: usize) -> bool {
+        let is_back = bytes < share.held();
+        let is_resized = {
+            let _draw = self.draws.lock();
+            share.resize(bytes)
+        };
+        // Nobody who waits is woken for nothing: a connection asks for each frame.
+        if is_back {
+            self.back.notify_waiters();
         }
-        used.all += more;
-        used.by.insert(who, own + more);
-        true
-    }
-
-    fn give_back(&self, who: u64, bytes: usize) {
-        let mut used = self.used();
-        used.all -= bytes;
-        let own = used.by.entry(who).or_default();
-        *own -= bytes;
-        if *own == 0 {
-            used.by.remove(&who);
-        }
-        drop(used);
-        self.back.notify_waiters();
+        is_resized
     }
 }
 
@@ -98,13 +75,15 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Unread {
     budget: Arc<Budget>,
-    who: u64,
-    bytes: Mutex<usize>,
+    share: Mutex<BudgetShare>,
 }
 
 impl Unread {
-    fn bytes(&self) -> MutexGuard<'_, usize> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(budget: &Arc<Budget>, caller: &Arc<CallerBudget>) -> Self {
+        Self {
+            budget: Arc::clone(budget),
+            share: Mutex::new(caller.share_of_answers()),
+        }
     }
 
     /// Waits for room for an answer of so many bytes, for as long as there is none. Cancelling this takes
@@ -114,8 +93,7 @@ impl Unread {
             let mut back = pin!(self.budget.back.notified());
             // What comes back from now on is heard of.
             back.as_mut().enable();
-            if self.budget.take(self.who, bytes) {
-                *self.bytes() += bytes;
+            if self.resize(|held| held + bytes) {
                 return;
             }
             back.await;
@@ -124,20 +102,19 @@ impl Unread {
 
     /// So much was read, or is not needed.
     pub(crate) fn give_back(&self, bytes: usize) {
-        let mut all = self.bytes();
-        let bytes = bytes.min(*all);
-        // Nobody who waits is woken for nothing: a connection asks for each frame.
-        if bytes > 0 {
-            *all -= bytes;
-            self.budget.give_back(self.who, bytes);
-        }
+        self.resize(|held| held.saturating_sub(bytes));
+    }
+
+    fn resize(&self, change: impl FnOnce(usize) -> usize) -> bool {
+        let mut share = self.share.lock();
+        let bytes = change(share.held());
+        self.budget.resize(&mut share, bytes)
     }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        let all = *self.bytes();
-        self.give_back(all);
+        self.resize(|_| 0);
     }
 }
 
@@ -183,36 +160,29 @@ where
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
-    who: u64,
-    bytes: usize,
+    share: BudgetShare,
 }
 
 impl Charge {
     /// That of a stream that begins; none if there is no room for it.
-    fn begin(budget: &Arc<Budget>, who: u64) -> Option<Self> {
-        let budget = Arc::clone(budget);
-        // Made only if there is room: a charge that is dropped gives its bytes back.
-        budget.take(who, STREAM).then(|| Self {
-            budget,
-            who,
-            bytes: STREAM,
-        })
+    fn begin(budget: &Arc<Budget>, caller: &Arc<CallerBudget>) -> Option<Self> {
+        let mut charge = Self {
+            budget: Arc::clone(budget),
+            share: caller.share_of_answers(),
+        };
+        charge.make_room(STREAM).then_some(charge)
     }
 
     /// Makes room for a message. Returns whether there is some.
     fn make_room(&mut self, length: usize) -> bool {
-        let more = length.saturating_sub(self.bytes);
-        let has_room = more == 0 || self.budget.take(self.who, more);
-        if has_room {
-            self.bytes += more;
-        }
-        has_room
+        let bytes = length.max(self.share.held());
+        self.budget.resize(&mut self.share, bytes)
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.give_back(self.who, self.bytes);
+        self.budget.resize(&mut self.share, 0);
     }
 }
 
@@ -321,17 +291,14 @@ impl<S> Budgeted<S> {
         Self { service, budget }
     }
 
-    /// Who sends a request: by what it shows, or by its address if that is nothing.
-    fn who<B>(&self, request: &Request<B>) -> u64 {
+    /// What the sender of a request draws from: by what it shows, or by its address if that is nothing.
+    fn caller<B>(&self, request: &Request<B>) -> Arc<CallerBudget> {
         let peer = request.extensions().get::<Peer>();
         let credentials = Credentials::new(request.headers(), peer);
         let shown = credentials.shown();
         match (shown.token, shown.certificate) {
-            (None, None) => {
-                let address = peer.and_then(Peer::ip);
-                self.budget.hasher.hash_one(address)
-            }
-            shown => self.budget.hasher.hash_one(shown),
+            (None, None) => self.budget.bytes.of_caller(&peer.and_then(Peer::ip)),
+            shown => self.budget.bytes.of_caller(&shown),
         }
     }
 }
@@ -350,13 +317,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let who = self.who(&request);
-        let charge = Charge::begin(&self.budget, who);
-        let unread = Arc::new(Unread {
-            budget: Arc::clone(&self.budget),
-            who,
-            bytes: Mutex::default(),
-        });
+        let caller = self.caller(&request);
+        let charge = Charge::begin(&self.budget, &caller);
+        let unread = Arc::new(Unread::new(&self.budget, &caller));
         request.extensions_mut().insert(Arc::clone(&unread));
         let answer = self.service.call(request.map(|body| Charged {
             body,
@@ -381,7 +344,7 @@ mod tests {
     #[test]
     fn one_has_half_of_what_others_leave_and_gives_it_back() {
         let budget = Budget::new(100 * STREAM);
-        let begin = |who| Charge::begin(&budget, who);
+        let begin = |who: u8| Charge::begin(&budget, &budget.bytes.of_caller(&who));
         let of_one: Vec<Charge> = std::iter::from_fn(|| begin(1)).collect();
         assert_eq!(of_one.len(), 50);
         let of_another: Vec<Charge> = std::iter::from_fn(|| begin(2)).collect();
@@ -390,20 +353,19 @@ mod tests {
         drop(of_one);
         assert!(begin(2).is_some() && begin(1).is_some());
         drop(of_another);
-        let used = budget.used();
-        assert_eq!((used.all, used.by.len()), (0, 0));
+        assert_eq!(budget.bytes.used(), 0);
     }
 
     #[test]
     fn a_stream_is_charged_for_its_largest_message() {
         let budget = Budget::new(8 * STREAM);
-        let mut charge = Charge::begin(&budget, 1).unwrap();
+        let mut charge = Charge::begin(&budget, &budget.bytes.of_caller(&1)).unwrap();
         assert!(charge.make_room(10) && charge.make_room(STREAM));
-        assert_eq!(budget.used().all, STREAM);
+        assert_eq!(budget.bytes.used(), STREAM);
         assert!(charge.make_room(3 * STREAM) && charge.make_room(2 * STREAM));
-        assert_eq!(budget.used().all, 3 * STREAM);
+        assert_eq!(budget.bytes.used(), 3 * STREAM);
         assert!(!charge.make_room(5 * STREAM));
-        assert_eq!(budget.used().all, 3 * STREAM);
+        assert_eq!(budget.bytes.used(), 3 * STREAM);
     }
 
     /// A body that has all of these, one after the other.
@@ -426,10 +388,7 @@ mod tests {
     #[test]
     fn answers_are_charged_until_they_are_read() {
         let budget = Budget::new(100);
-        let stream = |who| {
-            let (budget, bytes) = (Arc::clone(&budget), Mutex::default());
-            Arc::new(Unread { budget, who, bytes })
-        };
+        let stream = |who: u8| Arc::new(Unread::new(&budget, &budget.bytes.of_caller(&who)));
         let mut context = Context::from_waker(std::task::Waker::noop());
         let (one, other, another) = (stream(1), stream(1), stream(2));
         let mut second = pin!(other.make_room(30));
@@ -439,7 +398,7 @@ mod tests {
             assert!(room.as_mut().poll(&mut context).is_ready());
             assert!(second.as_mut().poll(&mut context).is_pending());
         }
-        assert_eq!(budget.used().all, 70);
+        assert_eq!(budget.bytes.used(), 70);
         drop(another);
 
         let (body, taken) = (Frames(vec![15, 25]), 0);
@@ -455,15 +414,15 @@ mod tests {
                 panic!("{frame:?}");
             };
             assert_eq!(frame.into_data().unwrap().len(), length);
-            assert_eq!(budget.used().all, left);
+            assert_eq!(budget.bytes.used(), left);
         }
         assert!(second.as_mut().poll(&mut context).is_ready());
-        assert_eq!(budget.used().all, 45);
+        assert_eq!(budget.bytes.used(), 45);
         // What was not read when its stream ends is nobody's.
         drop((answers, one));
-        assert_eq!(budget.used().all, 30);
+        assert_eq!(budget.bytes.used(), 30);
         other.give_back(100);
-        assert!(budget.used().by.is_empty());
+        assert_eq!(budget.bytes.used(), 0);
     }
 
     /// However the bytes are cut.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use quell_fleet::terms::NodeTerms;
 use quell_host::access::ClientCertificate;
 use quell_host::address::Address;
-use quell_protocol::http::bearer_token;
+use quell_host::caller::token;
 use tonic::Status;
 
 /// What somebody wants to be let in for.
@@ -122,21 +122,10 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// What the head of a request and its connection show. A request with two tokens shows none: the
-    /// second may have come from outside, past a proxy that added its own.
+    /// What the head of a request and its connection show.
     pub(crate) fn new(headers: &http::HeaderMap, peer: Option<&Peer>) -> Self {
-        let one = |name: &str| {
-            let mut all = headers.get_all(name).iter();
-            let first = all.next().map(http::HeaderValue::as_bytes);
-            all.next().is_none().then_some(first).ok_or(())
-        };
-        let token = match (one("x-quell-token"), one("authorization")) {
-            (Ok(Some(token)), Ok(_)) => Some(token),
-            (Ok(None), Ok(Some(authorization))) => bearer_token(authorization),
-            _ => None,
-        };
         Self {
-            token: token.map(Into::into),
+            token: token(headers).map(Into::into),
             certificate: peer.and_then(|peer| peer.certificate.clone()),
         }
     }

@@ -17,6 +17,7 @@ use hyper_util::server::conn::auto::Builder;
 use quell::clock::{Clock, SystemClock};
 use quell_host::access::FailedLogins;
 use quell_host::budget::Budget;
+use quell_host::caller::{AUTHORIZATION, TOKEN};
 use quell_host::console::host::FAILED_LOGINS;
 use quell_host::health::Phase;
 use quell_host::listen::{Accepted, ListenScope, ListenSettings, Listener as HostListener, Stream};
@@ -50,9 +51,6 @@ const HEAD: u32 = 16 * 1_024;
 /// What a client may send ahead on a stream, and twice as much on a connection, in bytes: most reports fit, and
 /// what nobody has read yet takes no more.
 const WINDOW: u32 = 64 * 1_024;
-
-/// Where tokens are shown.
-const TOKENS: [&str; 2] = ["authorization", "x-quell-token"];
 
 /// The code of gRPC for a caller that is not known.
 const UNAUTHENTICATED: &[u8] = b"16";
@@ -168,9 +166,8 @@ impl<S> Counted<S> {
         let address = peer.ip();
         let (logins, numbers) = (Arc::clone(&self.logins), Arc::clone(&self.numbers));
         let lost = Arc::clone(&self.lost);
-        let shows_token = TOKENS
-            .iter()
-            .any(|name| request.headers().contains_key(*name));
+        let shows = |name| request.headers().contains_key(name);
+        let shows_token = shows(TOKEN) || shows(AUTHORIZATION);
         let answer = self.service.clone().call(request);
         async move {
             let answer = answer.await?;

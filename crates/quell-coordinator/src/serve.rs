@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use quell_fleet::proto::fleet_server::FleetServer;
+use quell_host::budget::Budget;
 use quell_host::file_watch::Watch;
 use quell_host::health::Phase;
 use quell_rules::Problem;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, MAX_BODY};
 use crate::auth::CoordinatorAuth;
 use crate::budget::Budgeted;
 use crate::config::Config;
@@ -194,6 +195,7 @@ fn listen(
         metrics: Arc::clone(&metrics),
         hosts,
         trail: Arc::clone(&rules.trail),
+        buffers: Budget::new(2 * ADMIN_CONNECTIONS * MAX_BODY),
     };
     let admin = Arc::new(admin);
     let console = Console::new(Arc::clone(&admin), auth.shell(console::MENU), rules);

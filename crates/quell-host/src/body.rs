@@ -4,6 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -12,9 +13,8 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE, ORIGIN};
 use http_body_util::BodyExt;
 use quell_protocol::http::{Problem, ProblemKind};
 
-use crate::budget::{BudgetShare, Budgeted};
+use crate::budget::{Budget, BudgetShare, Budgeted};
 use crate::caller::Client;
-use crate::console::host::Host;
 use crate::head::MAX_HEAD;
 
 /// Bytes beyond the limit that are read and dropped, so that the client gets to read the answer.
@@ -30,18 +30,28 @@ const SMALL: usize = 4 * 1_024;
 /// What hyper keeps of a long body beside its read buffer: a piece that was not taken yet.
 const PIECE: usize = MAX_HEAD;
 
+/// What a body may take.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyBounds<'a> {
+    /// What it draws from, unless its client has a budget.
+    pub buffers: &'a Arc<Budget>,
+    /// How long it may take to arrive.
+    pub timeout: Duration,
+    /// Its longest length, in bytes.
+    pub most: usize,
+}
+
 /// A complete body.
 pub type BufferedBody = Budgeted<Vec<u8>>;
 
-/// Reads a JSON body of at most so many bytes.
+/// Reads a JSON body within its bounds.
 ///
 /// A type is required, so that no web page can make a browser send a body here without asking first.
 /// Clients other than browsers may omit it, or send the default of `curl -d`; browsers tell which page
 /// a request comes from.
 pub async fn read_json(
     request: Request,
-    host: &dyn Host,
-    most: usize,
+    bounds: BodyBounds<'_>,
 ) -> Result<BufferedBody, Box<Problem>> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON: write the header Content-Type: application/json";
@@ -57,14 +67,13 @@ pub async fn read_json(
             detail,
         )));
     }
-    read_all(request, host, most).await
+    read_all(request, bounds).await
 }
 
-/// Reads the form of a page, whose origin was checked, of at most so many bytes.
+/// Reads the form of a page, whose origin was checked, within its bounds.
 pub async fn read_form(
     request: Request,
-    host: &dyn Host,
-    most: usize,
+    bounds: BodyBounds<'_>,
 ) -> Result<BufferedBody, Box<Problem>> {
     let kind = request.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(FORM)) {
@@ -75,27 +84,23 @@ pub async fn read_form(
             detail,
         )));
     }
-    read_all(request, host, most).await
+    read_all(request, bounds).await
 }
 
-async fn read_all(
-    request: Request,
-    host: &dyn Host,
-    most: usize,
-) -> Result<BufferedBody, Box<Problem>> {
+async fn read_all(request: Request, bounds: BodyBounds<'_>) -> Result<BufferedBody, Box<Problem>> {
     let of_address = request.extensions().get::<Client>();
     let of_address = of_address.map(|client| Arc::clone(&client.buffers));
     // A request without a client came some other way than a listener's.
     let share = of_address
-        .unwrap_or_else(|| host.buffers().of(None))
+        .unwrap_or_else(|| bounds.buffers.of(None))
         .share();
-    let mut body = pin!(collect(request.into_body(), most, share));
+    let mut body = pin!(collect(request.into_body(), bounds.most, share));
     // It nearly always arrives with its head, and then needs no timer.
     let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
     if let Poll::Ready(read) = at_once.await {
         return read;
     }
-    match tokio::time::timeout(host.body_timeout(), body).await {
+    match tokio::time::timeout(bounds.timeout, body).await {
         Ok(read) => read,
         Err(_) => {
             let detail = "the body did not arrive in time: send it at once";

@@ -1,6 +1,7 @@
-//! Budget: bounds the memory for the buffers of all connections together, and of those of one address.
+//! Budget: bounds the memory for the buffers of all connections together, and of those of one caller.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,17 +14,18 @@ use quell_protocol::callers::Network;
 pub struct Budget {
     most: usize,
     all: UsedBytes,
-    /// Only networks that have a connection. Only accepting and closing take the lock.
-    by_network: Mutex<HashMap<Network, Weak<AddressBudget>>>,
+    hasher: RandomState,
+    /// Only callers that have a connection, by their hashes. Only accepting and closing take the lock.
+    by_caller: Mutex<HashMap<u64, Weak<CallerBudget>>>,
 }
 
-/// The bytes that the connections of one address draw from: those of all, and at most half of what others leave of
-/// them. It is not known whose token comes, so an address is who is known.
+/// The bytes that one caller draws from: those of all, and at most half of what others leave of them. Whose token comes
+/// is not known when a connection is accepted, so an address is who is known then.
 #[derive(Debug)]
-pub struct AddressBudget {
+pub struct CallerBudget {
     budget: Arc<Budget>,
-    /// `None`: it may have all.
-    network: Option<Network>,
+    /// Its hash; `None`: it may have all.
+    caller: Option<u64>,
     own: UsedBytes,
 }
 
@@ -38,7 +40,7 @@ const FOR_ANSWERS: usize = 16;
 /// The part of a budget that one buffer has; given back on drop.
 #[derive(Debug)]
 pub struct BudgetShare {
-    address: Arc<AddressBudget>,
+    caller: Arc<CallerBudget>,
     is_for_answers: bool,
     held: usize,
 }
@@ -81,28 +83,36 @@ impl Budget {
         Arc::new(Self {
             most,
             all: UsedBytes::default(),
-            by_network: Mutex::default(),
+            hasher: RandomState::new(),
+            by_caller: Mutex::default(),
         })
     }
 
     /// What the connections from `address` draw from; without an address all there is.
-    pub fn of(self: &Arc<Self>, address: Option<IpAddr>) -> Arc<AddressBudget> {
-        let make = |network| {
-            Arc::new(AddressBudget {
-                budget: Arc::clone(self),
-                network,
-                own: UsedBytes::default(),
-            })
-        };
-        let Some(network) = address.map(Network::from) else {
-            return make(None);
-        };
-        let mut by_network = self.by_network.lock();
-        let known = by_network.get(&network).and_then(Weak::upgrade);
+    pub fn of(self: &Arc<Self>, address: Option<IpAddr>) -> Arc<CallerBudget> {
+        match address {
+            None => self.make(None),
+            Some(address) => self.of_caller(&Network::from(address)),
+        }
+    }
+
+    /// What `caller` draws from, whoever that is.
+    pub fn of_caller(self: &Arc<Self>, caller: &impl Hash) -> Arc<CallerBudget> {
+        let caller = self.hasher.hash_one(caller);
+        let mut by_caller = self.by_caller.lock();
+        let known = by_caller.get(&caller).and_then(Weak::upgrade);
         known.unwrap_or_else(|| {
-            let own = make(Some(network));
-            by_network.insert(network, Arc::downgrade(&own));
+            let own = self.make(Some(caller));
+            by_caller.insert(caller, Arc::downgrade(&own));
             own
+        })
+    }
+
+    fn make(self: &Arc<Self>, caller: Option<u64>) -> Arc<CallerBudget> {
+        Arc::new(CallerBudget {
+            budget: Arc::clone(self),
+            caller,
+            own: UsedBytes::default(),
         })
     }
 
@@ -112,7 +122,7 @@ impl Budget {
     }
 }
 
-impl AddressBudget {
+impl CallerBudget {
     /// An empty share, for what clients send.
     pub fn share(self: &Arc<Self>) -> BudgetShare {
         self.share_for(false)
@@ -125,7 +135,7 @@ impl AddressBudget {
 
     fn share_for(self: &Arc<Self>, is_for_answers: bool) -> BudgetShare {
         BudgetShare {
-            address: Arc::clone(self),
+            caller: Arc::clone(self),
             is_for_answers,
             held: 0,
         }
@@ -137,7 +147,7 @@ impl AddressBudget {
         self.own.get()
     }
 
-    /// Draws `bytes` from what all may have, if the address has no more of it then than is left.
+    /// Draws `bytes` from what all may have, if the caller has no more of it then than is left.
     fn draw(&self, bytes: usize, is_for_answers: bool) -> bool {
         let all = &self.budget.all;
         let most = match is_for_answers {
@@ -147,7 +157,7 @@ impl AddressBudget {
         if !all.draw(bytes, most) {
             return false;
         }
-        let left = match self.network {
+        let left = match self.caller {
             Some(_) => most.saturating_sub(all.get()),
             None => most,
         };
@@ -159,16 +169,16 @@ impl AddressBudget {
     }
 }
 
-impl Drop for AddressBudget {
+impl Drop for CallerBudget {
     fn drop(&mut self) {
-        let Some(network) = self.network else { return };
-        let mut by_network = self.budget.by_network.lock();
+        let Some(caller) = self.caller else { return };
+        let mut by_caller = self.budget.by_caller.lock();
         // Another connection may have come in the meantime.
-        if by_network
-            .get(&network)
+        if by_caller
+            .get(&caller)
             .is_some_and(|own| own.strong_count() == 0)
         {
-            by_network.remove(&network);
+            by_caller.remove(&caller);
         }
     }
 }
@@ -182,18 +192,18 @@ impl BudgetShare {
     /// Draws or gives back, so that the share has `bytes`. Returns whether there were enough. If not, the
     /// share stays as it was.
     pub fn resize(&mut self, bytes: usize) -> bool {
-        let (address, held) = (&self.address, self.held);
+        let (caller, held) = (&self.caller, self.held);
         // The usual case: busy connections keep what they have.
         if bytes == held {
             return true;
         }
         if bytes < held {
-            address.own.give_back(held - bytes);
-            address.budget.all.give_back(held - bytes);
+            caller.own.give_back(held - bytes);
+            caller.budget.all.give_back(held - bytes);
             self.held = bytes;
             return true;
         }
-        let is_drawn = address.draw(bytes - held, self.is_for_answers);
+        let is_drawn = caller.draw(bytes - held, self.is_for_answers);
         if is_drawn {
             self.held = bytes;
         }
@@ -262,7 +272,7 @@ mod tests {
         );
         drop((first, second, answer, other, local, here, there));
         assert_eq!(budget.used(), 0);
-        assert!(budget.by_network.lock().is_empty(), "no entry stays");
+        assert!(budget.by_caller.lock().is_empty(), "no entry stays");
         assert!(of("10.0.0.1").share().resize(150), "nothing is kept of it");
     }
 

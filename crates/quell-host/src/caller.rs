@@ -7,8 +7,8 @@ use axum::extract::Request;
 use quell_protocol::http::{Problem, ProblemKind, bearer_token};
 
 use crate::access::{Access, Caller, ClientCertificate, Denied, Role};
-use crate::budget::AddressBudget;
-use crate::head::Head;
+use crate::budget::CallerBudget;
+use crate::head::Fields;
 use crate::requests::Requests;
 
 /// The field that a gateway sets, because `Authorization` may be its visitor's.
@@ -52,7 +52,7 @@ pub struct Client {
     /// Who it has shown that it is.
     pub caller: Caller,
     /// What the bodies of its requests draw from.
-    pub buffers: Arc<AddressBudget>,
+    pub buffers: Arc<CallerBudget>,
     /// Where a call learns that the client hangs up. None over HTTP/2, where its answer is dropped then.
     pub requests: Option<Arc<Requests>>,
 }
@@ -61,7 +61,7 @@ pub struct Client {
 /// certificate of the connection.
 #[inline]
 pub fn authenticate(
-    head: &impl Head,
+    head: &impl Fields,
     access: &Access,
     certificate: Option<&ClientCertificate>,
 ) -> Caller {
@@ -77,7 +77,7 @@ pub fn authenticate(
 /// The token that a request shows. One that shows two shows none: the second may have come from outside,
 /// past a gateway that added its own.
 #[inline]
-pub fn token(head: &impl Head) -> Option<&[u8]> {
+pub fn token(head: &impl Fields) -> Option<&[u8]> {
     if head.is_repeated(TOKEN) || head.is_repeated(AUTHORIZATION) {
         return None;
     }

@@ -105,7 +105,7 @@ async fn show(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResul
 
 async fn start(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
     let who = operator(&request)?;
-    let body = body::read_json(request, &*own.host, MAX_TEXT).await?;
+    let body = body::read_json(request, own.host.bodies(MAX_TEXT)).await?;
     let start: Start = serde_json::from_slice(&body.bytes).map_err(|error| {
         let example = r#"write {"text": "domain: shop ..", "note": "why"}"#;
         Box::new(Problem::new(

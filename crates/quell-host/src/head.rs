@@ -2,24 +2,48 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use axum::http::Request;
 use axum::http::header::HOST;
+use axum::http::{HeaderMap, Request};
 use quell::Operation;
 use quell_protocol::http::{Problem, ProblemKind, Question};
 
 /// Longest head of a request, in bytes.
 pub const MAX_HEAD: usize = 64 * 1_024;
 
-/// The head of a request, whoever parsed it.
-pub trait Head {
-    /// The path of the request.
-    fn path(&self) -> &str;
-    /// The host names that it was sent to.
-    fn hosts(&self) -> impl Iterator<Item = &[u8]>;
+/// The headers of a request, whoever parsed it.
+pub trait Fields {
     /// The first header of a name.
     fn field(&self, name: &str) -> Option<&[u8]>;
     /// Whether there are several headers of a name.
     fn is_repeated(&self, name: &str) -> bool;
+}
+
+/// The head of a request, whoever parsed it.
+pub trait Head: Fields {
+    /// The path of the request.
+    fn path(&self) -> &str;
+    /// The host names that it was sent to.
+    fn hosts(&self) -> impl Iterator<Item = &[u8]>;
+}
+
+impl Fields for HeaderMap {
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        self.get(name).map(|value| value.as_bytes())
+    }
+
+    fn is_repeated(&self, name: &str) -> bool {
+        self.get_all(name).iter().nth(1).is_some()
+    }
+}
+
+impl<B> Fields for Request<B> {
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        self.headers().field(name)
+    }
+
+    fn is_repeated(&self, name: &str) -> bool {
+        self.headers().is_repeated(name)
+    }
 }
 
 impl<B> Head for Request<B> {
@@ -34,14 +58,6 @@ impl<B> Head for Request<B> {
             .into_iter()
             .chain(fields.map(|value| value.as_bytes()))
     }
-
-    fn field(&self, name: &str) -> Option<&[u8]> {
-        self.headers().get(name).map(|value| value.as_bytes())
-    }
-
-    fn is_repeated(&self, name: &str) -> bool {
-        self.headers().get_all(name).iter().nth(1).is_some()
-    }
 }
 
 impl Head for Question<'_> {
@@ -55,7 +71,9 @@ impl Head for Question<'_> {
     fn hosts(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::once(self.host)
     }
+}
 
+impl Fields for Question<'_> {
     fn field(&self, name: &str) -> Option<&[u8]> {
         match name {
             "authorization" => self.authorization,

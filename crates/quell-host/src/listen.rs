@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::access::ClientCertificate;
 use crate::address::Address;
-use crate::budget::{AddressBudget, Budget};
+use crate::budget::{Budget, CallerBudget};
 use crate::health::Phase;
 use crate::numbers::{ListenerMetrics, Refused};
 use crate::tls::Acceptor;
@@ -116,7 +116,7 @@ pub struct Accepted {
     /// That of the client, if it showed one over TLS.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// What its buffers draw from.
-    pub buffers: Arc<AddressBudget>,
+    pub buffers: Arc<CallerBudget>,
     _place: Place,
 }
 

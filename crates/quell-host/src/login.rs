@@ -17,7 +17,7 @@ use quell_protocol::http::{Problem, ProblemKind};
 use crate::access::{BARRED, Caller, Login, LoginRefused};
 use crate::caller::{AUTHORIZATION, Client, TOKEN};
 use crate::console::host::Host;
-use crate::head::Head;
+use crate::head::Fields as _;
 use crate::reply;
 
 /// What makes a browser ask for a name and a password.

@@ -19,7 +19,7 @@ use quell::store::memory::HashKey;
 use quell::{Decision, Operation};
 use quell_core::time::Wall;
 
-use crate::budget::{AddressBudget, Budget, BudgetShare};
+use crate::budget::{Budget, BudgetShare, CallerBudget};
 use crate::config::Config;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
@@ -44,7 +44,7 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct DecisionLog {
     queue: SyncSender<Message>,
     /// Bytes of the queue.
-    bytes: Arc<AddressBudget>,
+    bytes: Arc<CallerBudget>,
     /// When it was last said that decisions are dropped.
     warned: Mutex<Option<Instant>>,
     wanted: Arc<WriterOrders>,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use delegate::delegate;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
@@ -640,20 +641,13 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         }
     }
 
-    fn install(&self, changes: &Changes) {
-        self.inner.store.install(changes);
-    }
-
-    fn most_holds(&self, rung: Rung) -> usize {
-        self.inner.store.most_holds(rung)
-    }
-
-    fn most_learned(&self, rung: Rung) -> usize {
-        self.inner.store.most_learned(rung)
-    }
-
-    fn most_units(&self, rung: Rung) -> u64 {
-        self.inner.store.most_units(rung)
+    delegate! {
+        to self.inner.store {
+            fn install(&self, changes: &Changes);
+            fn most_holds(&self, rung: Rung) -> usize;
+            fn most_learned(&self, rung: Rung) -> usize;
+            fn most_units(&self, rung: Rung) -> u64;
+        }
     }
 
     /// Answers from cached refusals.

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use delegate::delegate;
 use futures_util::future::join_all;
 
 use quell_core::charge::{Charge, LimitSet, Operation};
@@ -417,16 +418,12 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         true
     }
 
-    fn most_holds(&self, rung: Rung) -> usize {
-        self.store.most_holds(rung)
-    }
-
-    fn most_learned(&self, rung: Rung) -> usize {
-        self.store.most_learned(rung)
-    }
-
-    fn most_units(&self, rung: Rung) -> u64 {
-        self.store.most_units(rung)
+    delegate! {
+        to self.store {
+            fn most_holds(&self, rung: Rung) -> usize;
+            fn most_learned(&self, rung: Rung) -> usize;
+            fn most_units(&self, rung: Rung) -> u64;
+        }
     }
 
     #[inline]
@@ -501,30 +498,16 @@ impl<S: HoldStore + LeaseStore + Clone> HoldStore for LeasedStore<S> {
         self.store.hold(set, claim, now).await
     }
 
-    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
-        self.store.end(id, ending, now).await
-    }
-
-    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
-        self.store.advance(id, now).await
-    }
-
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        self.store.abandon(id, ending, now)
-    }
-
-    fn fall_back(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-        error: StoreError,
-    ) -> StoreResult<Placed> {
-        self.store.fall_back(set, claim, now, error)
-    }
-
-    async fn wait_promoted(&self, id: &HoldId) {
-        self.store.wait_promoted(id).await;
+    delegate! {
+        to self.store {
+            async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>>;
+            async fn advance(&self, id: &HoldId, now: Now)
+                -> StoreResult<Option<(Duration, Vec<HoldId>)>>;
+            fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId>;
+            fn fall_back(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now, error: StoreError)
+                -> StoreResult<Placed>;
+            async fn wait_promoted(&self, id: &HoldId);
+        }
     }
 }
 
@@ -544,15 +527,11 @@ impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
         changed
     }
 
-    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
-        self.store.view(set, now).await
-    }
-
-    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
-        self.store.ban_page(page, now).await
-    }
-
-    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
-        self.store.ban_count(now).await
+    delegate! {
+        to self.store {
+            async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>>;
+            async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList>;
+            async fn ban_count(&self, now: Now) -> StoreResult<usize>;
+        }
     }
 }

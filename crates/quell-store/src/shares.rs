@@ -24,6 +24,7 @@ mod table;
 use std::sync::Arc;
 use std::time::Duration;
 
+use delegate::delegate;
 use parking_lot::Mutex;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -211,25 +212,18 @@ impl<L: LocalStore> SharesStore<L> {
 }
 
 impl<L: LocalStore> Store for SharesStore<L> {
-    fn install(&self, changes: &Changes) {
-        self.local.install(changes);
-    }
-
     fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Some(Arc::clone(clock));
         self.local.set_clock(clock);
     }
 
-    fn most_holds(&self, rung: Rung) -> usize {
-        self.local.most_holds(rung)
-    }
-
-    fn most_learned(&self, rung: Rung) -> usize {
-        self.local.most_learned(rung)
-    }
-
-    fn most_units(&self, rung: Rung) -> u64 {
-        self.local.most_units(rung)
+    delegate! {
+        to self.local {
+            fn install(&self, changes: &Changes);
+            fn most_holds(&self, rung: Rung) -> usize;
+            fn most_learned(&self, rung: Rung) -> usize;
+            fn most_units(&self, rung: Rung) -> u64;
+        }
     }
 
     fn has_shares(&self) -> bool {
@@ -363,16 +357,13 @@ impl<L: LocalStore> HoldStore for SharesStore<L> {
         }
     }
 
-    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
-        self.local.end(id, ending, now).await
-    }
-
-    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
-        self.local.advance(id, now).await
-    }
-
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        self.local.abandon(id, ending, now)
+    delegate! {
+        to self.local {
+            async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>>;
+            async fn advance(&self, id: &HoldId, now: Now)
+                -> StoreResult<Option<(Duration, Vec<HoldId>)>>;
+            fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId>;
+        }
     }
 }
 
@@ -397,11 +388,10 @@ impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
         Ok(all)
     }
 
-    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
-        self.local.ban_page(page, now).await
-    }
-
-    async fn ban_count(&self, now: Now) -> StoreResult<usize> {
-        self.local.ban_count(now).await
+    delegate! {
+        to self.local {
+            async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList>;
+            async fn ban_count(&self, now: Now) -> StoreResult<usize>;
+        }
     }
 }

@@ -7,57 +7,6 @@ pub(crate) use parking_lot::Mutex;
 pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
 
 #[cfg(test)]
-pub(crate) use model::Mutex;
+pub(crate) use quell_testkit::model::Mutex;
 #[cfg(test)]
 pub(crate) use shuttle::sync::atomic::{AtomicBool, Ordering};
-
-#[cfg(test)]
-pub(crate) mod model {
-    use std::cell::Cell;
-
-    use parking_lot::MutexGuard;
-    use shuttle::sync::atomic::{AtomicBool, Ordering};
-
-    thread_local! {
-        static IS_ON: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// Ends with the model, in whatever way that ends.
-    struct On;
-
-    impl Drop for On {
-        fn drop(&mut self) {
-            IS_ON.set(false);
-        }
-    }
-
-    /// Runs `run` under this many schedules.
-    pub(crate) fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
-        let _on = On;
-        IS_ON.set(true);
-        shuttle::check_random(run, schedules);
-    }
-
-    /// Whether this is part of a model. After a failure the scheduler chooses no more.
-    fn is_on() -> bool {
-        IS_ON.get() && !std::thread::panicking()
-    }
-
-    /// A lock with the interface of `parking_lot`'s.
-    #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-            while is_on() {
-                // The scheduler chooses the next task here. This does not yield, which would wake the
-                // running task and hide a missing wake-up.
-                AtomicBool::new(false).load(Ordering::SeqCst);
-                if let Some(locked) = self.0.try_lock() {
-                    return locked;
-                }
-            }
-            self.0.lock()
-        }
-    }
-}

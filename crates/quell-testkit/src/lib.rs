@@ -12,6 +12,7 @@
 pub mod certificates;
 pub mod etcd;
 pub mod files;
+pub mod model;
 pub mod port;
 pub mod process;
 pub mod proxy;

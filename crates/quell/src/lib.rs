@@ -221,7 +221,6 @@ mod limiter;
 mod portions;
 #[cfg(all(test, feature = "conformance"))]
 mod schedules;
-mod sync;
 mod waiters;
 
 pub use ad_hoc::AdHocMemo;

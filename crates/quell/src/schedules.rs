@@ -22,8 +22,8 @@ use shuttle::thread;
 
 use crate::clock::ManualClock;
 use crate::conformance::ModelStore;
-use crate::sync::{Mutex, model};
 use crate::{Limit, Limiter, Query};
+use quell_testkit::model::{self, Mutex};
 
 const SCHEDULES: usize = 400;
 

@@ -8,13 +8,17 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
+#[cfg(not(test))]
+use parking_lot::Mutex;
 use quell_core::account::Account;
 use quell_core::hold::HoldId;
 use quell_core::time::Monotonic;
 
+#[cfg(test)]
+use quell_testkit::model::Mutex;
+
 use crate::clock::Clock;
 use crate::portions::Portions;
-use crate::sync::Mutex;
 
 /// Callers of one limiter that may wait at a time: each holds a task, and on a server a connection. Those of one
 /// domain, or of one [`Account`], have at most half of the places that others leave.

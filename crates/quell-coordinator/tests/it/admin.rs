@@ -40,6 +40,7 @@ impl LeaderTask {
             metrics: Arc::default(),
             hosts: Vec::new(),
             trail: Arc::<Trail>::default(),
+            buffers: quell_host::budget::Budget::new(1 << 20),
         };
         Self {
             leader,

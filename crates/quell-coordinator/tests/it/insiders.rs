@@ -414,6 +414,7 @@ impl Routes {
             metrics: Arc::default(),
             hosts: Vec::new(),
             trail: Arc::<Trail>::default(),
+            buffers: quell_host::budget::Budget::new(1 << 20),
         };
         Self(Arc::new(admin).router(Router::new()))
     }

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use quell::clock::{Clock, SystemClock};
 
 use crate::access::{Access, FailedLogins};
+use crate::body::BodyBounds;
 use crate::budget::Budget;
 use crate::caller::Purpose;
 use crate::numbers::ListenerMetrics;
@@ -26,6 +27,14 @@ pub trait Host: fmt::Debug + Send + Sync {
     /// How long a form may take to arrive.
     fn body_timeout(&self) -> Duration {
         Duration::from_secs(10)
+    }
+    /// What a body of at most so many bytes may take.
+    fn bodies(&self, most: usize) -> BodyBounds<'_> {
+        BodyBounds {
+            buffers: self.buffers(),
+            timeout: self.body_timeout(),
+            most,
+        }
     }
     /// Whether the process is on its way down; where it is not asked, its listener ends all connections.
     fn is_stopping(&self) -> bool {

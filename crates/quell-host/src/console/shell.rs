@@ -36,7 +36,7 @@ use crate::access::{Access, Caller, ClientCertificate, Grant, LivePage, LivePage
 use crate::caller::Purpose;
 use crate::caller::{Client, address, authenticate};
 use crate::candidate_routes::Candidacy;
-use crate::head::{Head as _, is_address};
+use crate::head::{Fields as _, Head as _, is_address};
 use crate::history::origin;
 use crate::reply::Endless;
 use crate::rules_host::RulesHost;
@@ -265,7 +265,7 @@ impl Shell {
 
     /// The fields of a form of at most so many bytes.
     pub async fn form_of(&self, request: Request, most: usize) -> Result<Fields, PageError> {
-        let form = body::read_form(request, &*self.host, most).await?;
+        let form = body::read_form(request, self.host.bodies(most)).await?;
         Ok(Fields::parse(&form.bytes))
     }
 

@@ -17,7 +17,7 @@ use super::ListenSettings;
 use super::overhead::BoundedOverhead;
 use super::stream::{Stream, TlsConnection};
 use super::{Accepted, close_lingering, last_wait};
-use crate::budget::AddressBudget;
+use crate::budget::CallerBudget;
 use crate::health::Phase;
 use crate::numbers::{ListenerMetrics, Refused};
 use crate::tls::Acceptor;
@@ -127,7 +127,7 @@ impl Handshakes {
     async fn connect(
         &self,
         stream: TcpStream,
-        buffers: &Arc<AddressBudget>,
+        buffers: &Arc<CallerBudget>,
     ) -> Result<TlsConnection, Failure> {
         let mut first = [0];
         match stream.peek(&mut first).await {

@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use quell::store::StoreError;
 use quell::{AskError, Verdict};
+use quell_host::console::host::Host as _;
 use quell_protocol::http::{Problem, ProblemKind, VerdictBody};
 
 use super::body::{self, BufferedBody};
@@ -16,7 +17,7 @@ pub(super) async fn read_body(
     request: Request,
     shared: &Shared,
 ) -> Result<BufferedBody, Box<Problem>> {
-    body::read_json(request, shared, shared.config.max_body_bytes).await
+    body::read_json(request, shared.bodies(shared.config.max_body_bytes)).await
 }
 
 /// Room for the verdict of one rule, and nearly that of two.

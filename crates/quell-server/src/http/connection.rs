@@ -32,7 +32,7 @@ use super::unread::SharedBody;
 use super::{Purpose, origin, reply, router};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
-use crate::budget::{AddressBudget, BudgetShare, Budgeted};
+use crate::budget::{BudgetShare, Budgeted, CallerBudget};
 use crate::config::Config;
 use crate::health::Phase;
 use crate::listen::{Accepted, ListenSettings, close_lingering, wait_until};
@@ -189,7 +189,7 @@ struct Handler {
     service: Arc<HttpService>,
     remote: Address,
     certificate: Option<Arc<ClientCertificate>>,
-    buffers: Arc<AddressBudget>,
+    buffers: Arc<CallerBudget>,
     requests: Arc<Requests>,
     http2: Arc<Http2>,
 }

@@ -28,7 +28,7 @@ use quell_host::head::MAX_HEAD;
 
 use super::reply;
 use super::requests::Requests;
-use crate::budget::{AddressBudget, BudgetShare};
+use crate::budget::{BudgetShare, CallerBudget};
 use crate::config::Config;
 use crate::hang_up::{HangUpWatch, has_hung_up};
 use crate::listen::{LINGER, LINGER_BYTES, Stream};
@@ -113,7 +113,7 @@ impl MeteredStream {
         inner: Stream,
         config: &Config,
         requests: Arc<Requests>,
-        buffers: &Arc<AddressBudget>,
+        buffers: &Arc<CallerBudget>,
     ) -> Self {
         Self {
             inner,

@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::buffer::{Input, Output};
 use super::session::{Next, ReadCommand, Session};
-use crate::budget::AddressBudget;
+use crate::budget::CallerBudget;
 use crate::config::Config;
 use crate::connections::Entry;
 use crate::hang_up::has_hung_up;
@@ -110,7 +110,7 @@ impl Connection {
         session: Session,
         config: &Config,
         entry: Arc<Entry>,
-        buffers: &Arc<AddressBudget>,
+        buffers: &Arc<CallerBudget>,
     ) -> Self {
         Self {
             stream,

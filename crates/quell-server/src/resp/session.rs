@@ -13,7 +13,7 @@ use quell_protocol::resp::{
 use super::access;
 use super::calls::{Call, Calls, Grant, bucket, operation_of, refuse, tell};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
-use crate::budget::{AddressBudget, BudgetShare};
+use crate::budget::{BudgetShare, CallerBudget};
 use crate::connections::{About, Entry};
 use crate::shared::{FailedCall, Shared};
 
@@ -84,7 +84,7 @@ impl Session {
         shared: Arc<Shared>,
         entry: Arc<Entry>,
         certificate: Option<Arc<ClientCertificate>>,
-        buffers: &Arc<AddressBudget>,
+        buffers: &Arc<CallerBudget>,
     ) -> Self {
         let queued = buffers.share();
         let calls = Calls::new(buffers.share());

@@ -28,8 +28,8 @@ use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge};
 use super::local_debt::{PaymentOutcome, PaymentStart};
 use super::local_share::{AnsweredCharge, LocalCharge, LocalShares, RECOVERY};
 use super::stampede::{ProbeAnswer, StampedeGate};
-use crate::sync::model;
 use quell::clock::{Clock, ManualClock};
+use quell_testkit::model;
 
 const SCHEDULES: usize = 2_000;
 
