@@ -9,6 +9,7 @@ use quell_fleet::terms::NodeTerms;
 use quell_host::access::ClientCertificate;
 use quell_host::address::Address;
 use quell_host::caller::token;
+use quell_host::http_connection::InUse;
 use tonic::Status;
 
 /// What somebody wants to be let in for.
@@ -103,7 +104,7 @@ pub struct Peer {
     /// The certificate that it showed.
     pub certificate: Option<Arc<ClientCertificate>>,
     /// Held by the connection, and by each request on it for as long as it lasts.
-    pub(crate) in_use: Arc<()>,
+    pub(crate) _in_use: InUse,
 }
 
 impl Peer {

@@ -12,7 +12,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
 use quell::clock::{Clock, SystemClock};
 use quell_host::access::FailedLogins;
@@ -20,10 +20,12 @@ use quell_host::budget::Budget;
 use quell_host::caller::{AUTHORIZATION, TOKEN};
 use quell_host::console::host::FAILED_LOGINS;
 use quell_host::health::Phase;
-use quell_host::listen::{Accepted, ListenScope, ListenSettings, Listener as HostListener, Stream};
+use quell_host::http_connection::{ConnectionEnd, ConnectionState, HttpBounds};
+use quell_host::listen::{Accepted, ListenScope, ListenSettings, Listener as HostListener};
 use quell_host::numbers::ListenerMetrics;
-use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use quell_host::requests::Requests;
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tower_service::Service;
 
 use crate::gate::Peer;
@@ -35,8 +37,8 @@ use metered::Metered;
 /// How long a client may take to shake hands, and to send the head of a request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a connection is looked at; one that was idle twice is closed.
-const LOOK: Duration = Duration::from_secs(10);
+/// How long a connection may be idle, or up to twice as long; and one that was told to end, before it is cut.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often the other end is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(10);
@@ -107,7 +109,6 @@ impl Listener {
                 service: service.clone(),
                 logins: Arc::clone(&logins),
                 numbers: Arc::clone(&numbers),
-                lost: Arc::default(),
             };
             converse(accepted, only_http2, service, phase.clone())
         };
@@ -132,15 +133,37 @@ async fn converse<S, B>(
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let peer = Peer {
-        remote: accepted.remote,
-        certificate: accepted.certificate,
-        in_use: Arc::new(()),
+    let Accepted {
+        stream,
+        remote,
+        certificate,
+        ..
+    } = accepted;
+    let (requests, numbers) = (Arc::<Requests>::default(), Arc::clone(&service.numbers));
+    let state = Arc::new(ConnectionState::new(Arc::clone(&requests)));
+    // What begins no request is idle from its first byte on, whichever version it speaks.
+    state.mark_framed();
+    let stream = Metered::new(stream);
+    let (from, own) = (remote.clone(), Arc::clone(&state));
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        requests.begin();
+        let peer = Peer {
+            remote: from.clone(),
+            certificate: certificate.clone(),
+            _in_use: own.in_use(),
+        };
+        request.extensions_mut().insert(peer.clone());
+        service.call(request, peer, Arc::clone(&own))
+    });
+    let end = ConnectionEnd {
+        remote: &remote,
+        idle_timeout: IDLE_TIMEOUT,
+        grace: HANDSHAKE_TIMEOUT,
+        numbers: &numbers,
+        phase,
     };
-    let remote = peer.remote.clone();
-    if let Err(error) = hold(accepted.stream, peer, only_http2, service, phase).await {
-        tracing::debug!(%remote, %error, "a connection failed");
-    }
+    end.serve(&protocol(only_http2), stream, service, &state)
+        .await;
 }
 
 /// A service whose failed logins are counted.
@@ -149,8 +172,6 @@ struct Counted<S> {
     service: S,
     logins: Arc<FailedLogins>,
     numbers: Arc<ListenerMetrics>,
-    /// Notified when the connection is to end because of them.
-    lost: Arc<Notify>,
 }
 
 impl<S> Counted<S> {
@@ -158,21 +179,23 @@ impl<S> Counted<S> {
     fn call<B>(
         &self,
         request: Request<Incoming>,
-        peer: &Peer,
+        peer: Peer,
+        state: Arc<ConnectionState>,
     ) -> impl Future<Output = Result<Response<B>, Infallible>> + use<S, B>
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
     {
         let address = peer.ip();
         let (logins, numbers) = (Arc::clone(&self.logins), Arc::clone(&self.numbers));
-        let lost = Arc::clone(&self.lost);
         let shows = |name| request.headers().contains_key(name);
         let shows_token = shows(TOKEN) || shows(AUTHORIZATION);
         let answer = self.service.clone().call(request);
         async move {
+            // In use until it is answered; whoever goes on has another one.
+            let _peer = peer;
             let answer = answer.await?;
             if shows_token && is_unknown(&answer) && logins.note(address, &numbers) {
-                lost.notify_one();
+                state.lose();
             }
             Ok(answer)
         }
@@ -188,83 +211,18 @@ fn is_unknown<B>(answer: &Response<B>) -> bool {
 
 /// What is spoken, with its bounds.
 fn protocol(only_http2: bool) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    if only_http2 {
-        builder = builder.http2_only();
-    }
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE_TIMEOUT)
-        .max_buf_size(HEAD as usize);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
-        .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(2 * WINDOW)
-        .max_header_list_size(HEAD);
-    builder
-}
-
-/// Serves one connection, until it ends, has been idle, has shown too many unknown tokens, or the listener
-/// stops.
-async fn hold<S, B>(
-    stream: Stream,
-    peer: Peer,
-    only_http2: bool,
-    service: Counted<S>,
-    mut phase: watch::Receiver<Phase>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    S: Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let (in_use, lost) = (Arc::clone(&peer.in_use), Arc::clone(&service.lost));
-    let stream = Metered::new(stream, Arc::clone(&service.numbers));
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer.clone());
-        service.call(request, &peer)
-    });
-    let builder = protocol(only_http2);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let (mut look, mut was_idle) = (Instant::now() + LOOK, false);
-    let mut closes = false;
-    let mut ends = None;
-    loop {
-        tokio::select! {
-            ended = connection.as_mut() => return ended,
-            _ = phase.wait_for(|phase| *phase == Phase::Stopping), if !closes => {
-                connection.as_mut().graceful_shutdown();
-                closes = true;
-            }
-            () = lost.notified() => {
-                connection.as_mut().graceful_shutdown();
-                closes = true;
-                ends.get_or_insert(Instant::now() + HANDSHAKE_TIMEOUT);
-            }
-            // A client that goes on all the same.
-            () = sleep_until(ends.unwrap_or(look)), if ends.is_some() => return Ok(()),
-            () = sleep_until(look) => {
-                // This function, and the closure that meets requests.
-                let is_idle = Arc::strong_count(&in_use) <= 2;
-                if is_idle && closes {
-                    return Ok(());
-                }
-                if is_idle && was_idle {
-                    connection.as_mut().graceful_shutdown();
-                    closes = true;
-                }
-                was_idle = is_idle;
-                look += LOOK;
-            }
-        }
+    let bounds = HttpBounds {
+        head_timeout: HANDSHAKE_TIMEOUT,
+        head: HEAD as usize,
+        head_http2: HEAD,
+        streams: STREAMS,
+        window: WINDOW,
+        connection_window: 2 * WINDOW,
+        ping: PING,
+        pong: PING,
+    };
+    match only_http2 {
+        true => bounds.builder().http2_only(),
+        false => bounds.builder(),
     }
 }

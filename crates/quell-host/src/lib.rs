@@ -23,6 +23,7 @@ pub mod hang_up;
 pub mod head;
 pub mod health;
 pub mod history;
+pub mod http_connection;
 pub mod listen;
 pub mod login;
 pub mod metrics_text;

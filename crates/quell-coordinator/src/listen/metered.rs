@@ -2,11 +2,9 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use quell_host::listen::Stream;
-use quell_host::numbers::ListenerMetrics;
 use quell_protocol::callers::FrameMeter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -16,16 +14,14 @@ use tokio::time::Instant;
 pub(super) struct Metered {
     stream: Stream,
     frames: FrameMeter,
-    numbers: Arc<ListenerMetrics>,
 }
 
 impl Metered {
     /// Begins with the connection's first byte.
-    pub(super) fn new(stream: Stream, numbers: Arc<ListenerMetrics>) -> Self {
+    pub(super) fn new(stream: Stream) -> Self {
         Self {
             stream,
             frames: FrameMeter::new(Instant::now().into_std()),
-            numbers,
         }
     }
 
@@ -49,9 +45,8 @@ impl AsyncRead for Metered {
         if self.frames.read(came, || Instant::now().into_std()) {
             return Poll::Ready(Ok(()));
         }
-        self.numbers.protocol_errors.add(1);
         let reason = "too many frames beside requests";
-        Poll::Ready(Err(io::Error::new(ErrorKind::InvalidData, reason)))
+        Poll::Ready(Err(io::Error::new(ErrorKind::QuotaExceeded, reason)))
     }
 }
 

@@ -2,11 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use std::{error, io};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -15,12 +12,12 @@ use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto::Builder;
 use quell_host::head::MAX_HEAD;
+use quell_host::http_connection::{ConnectionEnd, ConnectionState, HttpBounds};
 use quell_protocol::http::{Problem, ProblemKind};
-use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::sync::watch;
 use tower_service::Service;
 
 use super::caller::{Client, authenticate, token};
@@ -35,7 +32,7 @@ use crate::address::Address;
 use crate::budget::{BudgetShare, Budgeted, CallerBudget};
 use crate::config::Config;
 use crate::health::Phase;
-use crate::listen::{Accepted, ListenSettings, close_lingering, wait_until};
+use crate::listen::{Accepted, ListenSettings, close_lingering};
 use crate::metrics::{ListenerMetrics, Refused};
 use crate::shared::Shared;
 
@@ -62,15 +59,6 @@ const FULL_HTTP2: [u8; 26] = [
 /// Requests of one HTTP/2 connection at a time.
 const MAX_STREAMS: u32 = 200;
 
-/// Requests that a client may cancel before the server has looked at them. They take memory, but do not
-/// count among [`MAX_STREAMS`] (CVE-2023-44487). A client that gives up does so rarely within the
-/// microseconds that this takes.
-const MAX_CANCELLED: usize = 20;
-
-/// Requests of a connection that the server may have to cancel because of the client's mistakes. They do
-/// not count among [`MAX_STREAMS`] either (CVE-2025-8671).
-const MAX_FAULTY: usize = 100;
-
 /// [`MAX_HEAD`] over HTTP/2, where one byte can encode a whole field. Each field counts 32 bytes more
 /// than its length.
 const MAX_HEAD_HTTP2: u32 = 32 * 1_024;
@@ -91,42 +79,6 @@ const SMALL: usize = 4 * 1_024;
 /// Unread data of one HTTP/2 stream, and of one connection.
 const WINDOW: u32 = 64 * 1_024;
 const CONNECTION_WINDOW: u32 = 256 * 1_024;
-
-/// State of a connection that speaks HTTP/2.
-#[derive(Debug, Default)]
-struct Http2 {
-    is_spoken: AtomicBool,
-    /// Requests a GOAWAY.
-    close: Notify,
-    /// Whether a caller has lost this connection.
-    is_lost: AtomicBool,
-    /// Signals that the budget has no room for a request of this connection.
-    full: Notify,
-    /// Beside this one, each request has one that is being answered, or whose answer is [`Endless`].
-    in_use: InUse,
-}
-
-impl Http2 {
-    /// Waits until HTTP/2 is spoken, and for `timeout`, or up to twice as long, no request was in use and none
-    /// has begun. hyper only closes connections that answer no PING.
-    async fn silence(&self, requests: &Requests, timeout: Duration) {
-        loop {
-            let begun = requests.begun();
-            let was_in_use = Arc::strong_count(&self.in_use.count) > 1;
-            tokio::time::sleep(timeout).await;
-            let is_spoken = self.is_spoken.load(Ordering::Relaxed);
-            if is_spoken && !was_in_use && begun == requests.begun() {
-                return;
-            }
-        }
-    }
-}
-
-/// Tells that a connection over HTTP/2 is in use.
-#[derive(Clone, Debug, Default)]
-struct InUse {
-    count: Arc<()>,
-}
 
 /// Draws for the body of `response`, beside what `share` has; `None` if there is no room.
 async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
@@ -191,7 +143,7 @@ struct Handler {
     certificate: Option<Arc<ClientCertificate>>,
     buffers: Arc<CallerBudget>,
     requests: Arc<Requests>,
-    http2: Arc<Http2>,
+    state: Arc<ConnectionState>,
 }
 
 impl Handler {
@@ -241,8 +193,7 @@ impl Handler {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         } else {
-            self.http2.is_lost.store(true, Ordering::Relaxed);
-            self.http2.close.notify_one();
+            self.state.lose();
         }
         Ok(response)
     }
@@ -287,20 +238,20 @@ impl Handler {
 
     /// Answers a request over HTTP/2, where a client may leave many answers unread.
     fn answer_http2(&self, mut request: Request<Incoming>) -> ResponseFuture {
-        self.http2.is_spoken.store(true, Ordering::Relaxed);
+        self.state.mark_framed();
         let shared = &self.service.shared;
         if shared.is_stopping() {
-            self.http2.close.notify_one();
+            self.state.close();
         }
         let mut share = self.buffers.share_of_answers();
         let is_drawn = share.resize(STREAM_HTTP2 + size_of_fields(request.headers()));
-        let in_use = self.http2.in_use.clone();
+        let in_use = self.state.in_use();
         // Who streams an answer keeps what comes with the request.
         request.extensions_mut().insert(in_use.clone());
         let (head, body) = request.into_parts();
         let body = SharedBody::new(body);
         let answer = is_drawn.then(|| self.answer(Request::from_parts(head, body.clone())));
-        let (http2, service) = (Arc::clone(&self.http2), Arc::clone(&self.service));
+        let (state, service) = (Arc::clone(&self.state), Arc::clone(&self.service));
         Box::pin(async move {
             let _in_use = in_use;
             if let Some(answer) = answer {
@@ -316,7 +267,7 @@ impl Handler {
                 }
             }
             // Ends the connection, with all requests that wait on it.
-            http2.full.notify_one();
+            state.mark_full();
             std::future::pending().await
         })
     }
@@ -338,38 +289,28 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
 
 /// How connections are served.
 fn builder(config: &Config) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
+    let bounds = HttpBounds {
         // It counts from when the connection can read a request, so it includes silence between two.
-        .header_read_timeout(config.idle_timeout)
-        .max_buf_size(MAX_HEAD)
-        // Calls that wait notice the end of a client by `HangUp`; others are answered also if a client has closed
-        // its side.
-        .half_close(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_pending_accept_reset_streams(MAX_CANCELLED)
-        .max_local_error_reset_streams(MAX_FAULTY)
-        .max_header_list_size(MAX_HEAD_HTTP2)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .keep_alive_interval(config.idle_timeout)
-        .keep_alive_timeout(config.header_timeout);
+        head_timeout: config.idle_timeout,
+        head: MAX_HEAD,
+        head_http2: MAX_HEAD_HTTP2,
+        streams: MAX_STREAMS,
+        window: WINDOW,
+        connection_window: CONNECTION_WINDOW,
+        ping: config.idle_timeout,
+        pong: config.header_timeout,
+    };
+    let mut builder = bounds.builder();
+    // Calls that wait notice the end of a client by `HangUp`; others are answered also if a client has closed its
+    // side.
+    builder.http1().half_close(true);
     builder
 }
 
 /// Serves a connection to its end, or until the server stops and the requests in flight are answered.
-///
-/// While the server drains, an HTTP/1 connection is told to close with its next answer, and an HTTP/2
-/// connection at once. Closing an idle HTTP/1 connection could lose a request that is on its way.
 pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let mut phase = service.shared.phase.subscribe();
-    let remote = accepted.remote;
-    let (certificate, buffers) = (accepted.certificate, accepted.buffers);
+    let (remote, certificate, buffers) = (accepted.remote, accepted.certificate, accepted.buffers);
     let (config, requests) = (&service.shared.config, Arc::<Requests>::default());
     let mut watched = MeteredStream::new(accepted.stream, config, Arc::clone(&requests), &buffers);
     let shown = certificate.as_deref();
@@ -385,113 +326,40 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
             }
             watched.give_back(begun);
         }
-        Err(error) => return note_end(&service.numbers, &remote, &error),
+        Err(error) => return end(&service, &remote, phase).note(&error),
     }
+    let state = Arc::new(ConnectionState::new(Arc::clone(&requests)));
     let handler = Handler {
-        service,
-        remote,
+        service: Arc::clone(&service),
+        remote: remote.clone(),
         certificate,
         buffers,
         requests,
-        http2: Arc::default(),
+        state: Arc::clone(&state),
     };
     // In a box, so that a connection that never gets here stays small.
-    Box::pin(serve(watched, handler, phase)).await;
+    let end = end(&service, &remote, phase);
+    Box::pin(end.serve(&service.builder, watched, handler, &state)).await;
+}
+
+/// When a connection ends.
+fn end<'a>(
+    service: &'a HttpService,
+    remote: &'a Address,
+    phase: watch::Receiver<Phase>,
+) -> ConnectionEnd<'a> {
+    let config = &service.shared.config;
+    ConnectionEnd {
+        remote,
+        idle_timeout: config.idle_timeout,
+        grace: config.header_timeout,
+        numbers: &service.numbers,
+        phase,
+    }
 }
 
 /// Whether a connection that begins so may speak HTTP/2.
 fn may_be_http2(begun: &[u8]) -> bool {
     let preface = b"PRI * HTTP/2.0";
     preface.starts_with(begun) || begun.starts_with(preface)
-}
-
-/// Serves all requests but the questions of the fast path.
-async fn serve(watched: MeteredStream, handler: Handler, mut phase: watch::Receiver<Phase>) {
-    let (remote, service) = (handler.remote.clone(), Arc::clone(&handler.service));
-    let (http2, requests) = (Arc::clone(&handler.http2), Arc::clone(&handler.requests));
-    let config = &service.shared.config;
-    let (grace, timeout) = (config.header_timeout, config.idle_timeout);
-    let stream = TokioIo::new(watched);
-    let mut connection = pin!(service.builder.serve_connection(stream, handler));
-    let mut silence = pin!(http2.silence(&requests, timeout));
-    let (mut is_told, mut is_silent, mut ends_at) = (false, false, None);
-    let end = loop {
-        tokio::select! {
-            biased;
-            // First, so that what was received counts as in flight.
-            end = connection.as_mut() => break end,
-            () = wait_until(ends_at) => return service.numbers.timeouts.add(1),
-            () = http2.full.notified() => return service.numbers.refused.add(Refused::Buffers),
-            () = silence.as_mut() => {
-                is_silent = true;
-                if is_told {
-                    // Whoever reads no answer and sends a PING now and then would stay.
-                    break Ok(());
-                }
-                is_told = true;
-                connection.as_mut().graceful_shutdown();
-                silence.set(http2.silence(&requests, timeout));
-            }
-            () = has_to_close(&mut phase, &http2, &requests), if !is_told => {
-                is_told = true;
-                connection.as_mut().graceful_shutdown();
-                if http2.is_lost.load(Ordering::Relaxed) {
-                    // A client may ignore what it is told.
-                    ends_at = Some(Instant::now() + grace);
-                }
-            }
-        }
-    };
-    match end {
-        _ if is_silent => service.numbers.timeouts.add(1),
-        Ok(()) => {}
-        Err(error) => note_end(&service.numbers, &remote, &*error),
-    }
-}
-
-/// Waits until the client has to be told that the connection closes.
-async fn has_to_close(phase: &mut watch::Receiver<Phase>, http2: &Http2, requests: &Requests) {
-    loop {
-        let now = *phase.borrow_and_update();
-        match now {
-            Phase::Draining | Phase::Stopping if http2.is_spoken.load(Ordering::Relaxed) => return,
-            _ if http2.is_lost.load(Ordering::Relaxed) => return,
-            Phase::Stopping => return tokio::time::sleep(requests.last_wait()).await,
-            _ => {}
-        }
-        tokio::select! {
-            _ = phase.changed() => {}
-            () = http2.close.notified() => {}
-        }
-    }
-}
-
-/// Counts why a connection ended.
-fn note_end(numbers: &ListenerMetrics, remote: &Address, error: &(dyn error::Error + 'static)) {
-    let hyper = error.downcast_ref::<hyper::Error>();
-    let watched = end_of_stream(error);
-    if watched == Some(io::ErrorKind::OutOfMemory) {
-        numbers.refused.add(Refused::Buffers);
-    } else if hyper.is_some_and(hyper::Error::is_timeout)
-        || watched == Some(io::ErrorKind::TimedOut)
-    {
-        numbers.timeouts.add(1);
-    } else if hyper.is_some_and(hyper::Error::is_parse)
-        || watched == Some(io::ErrorKind::QuotaExceeded)
-    {
-        numbers.protocol_errors.add(1);
-    }
-    tracing::debug!(remote = %remote, %error, "an HTTP connection ended");
-}
-
-/// Why [`MeteredStream`] ended the stream of a connection.
-fn end_of_stream(error: &(dyn error::Error + 'static)) -> Option<io::ErrorKind> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return Some(io.kind());
-        }
-        next = error.source();
-    }
-    None
 }
