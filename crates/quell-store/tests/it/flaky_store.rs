@@ -25,6 +25,7 @@ use quell_store::remote::{
     FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
 };
 use quell_store::split::OwnedSet;
+use quell_testkit::wait::paced_by;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -250,7 +251,7 @@ impl FlakyStore {
             return Err(failure(FailureKind::NotRun, "it is gone"));
         }
         let way = *self.way.lock();
-        tokio::time::sleep(way.unwrap_or(WAY)).await;
+        paced_by(way.unwrap_or(WAY)).await;
         if way.is_none() {
             self.failed(is_probe);
             return Err(failure(FailureKind::NotRun, "connection refused"));

@@ -19,6 +19,7 @@ use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::{Policy, Rung};
 use quell_store::fallback::FallbackStore;
 use quell_store::leased::LeasedStore;
+use quell_testkit::wait::paced_by;
 use tokio::time::Instant;
 
 use crate::flaky_store::{Condition, FlakyStore, Shared, TokioClock};
@@ -211,7 +212,7 @@ impl Scenario {
                         }
                     });
                 }
-                tokio::time::sleep(pause).await;
+                paced_by(pause).await;
             }
         });
         admitted
@@ -250,14 +251,14 @@ impl Scenario {
                 Kind::Older(lag) => lag.min(fault.after),
                 _ => Duration::ZERO,
             };
-            tokio::time::sleep(fault.after - lag).await;
+            paced_by(fault.after - lag).await;
             let copy = shared.copy();
-            tokio::time::sleep(lag).await;
+            paced_by(lag).await;
             shared.fails(match fault.kind {
                 Kind::Frozen => Condition::Frozen,
                 _ => Condition::Down,
             });
-            tokio::time::sleep(fault.length).await;
+            paced_by(fault.length).await;
             match fault.kind {
                 Kind::Frozen | Kind::Away => {}
                 Kind::Emptied => shared.forgets(),

@@ -16,6 +16,7 @@ use quell_core::over_admission::{LeasePolicy, OverAdmission, Supply};
 use quell_core::policy::Rung;
 use quell_store::fallback::FallbackStore;
 use quell_store::leased::LeasedStore;
+use quell_testkit::wait::paced_by;
 use tokio::time::Instant;
 
 use crate::flaky_store::{FlakyStore, Shared, TokioClock};
@@ -88,7 +89,7 @@ impl Load {
                         node.try_acquire(&query).await.unwrap().is_allow()
                     });
                 }
-                tokio::time::sleep(MS).await;
+                paced_by(MS).await;
                 while let Some(call) = calls.try_join_next() {
                     admitted += u64::from(call.unwrap());
                 }
