@@ -1,7 +1,7 @@
 //! Attacks on real servers and real stores: `cargo xtask chaos`.
 //!
 //! Each scenario starts what it needs on free loopback ports, drives it with load, injects faults, and
-//! checks the answers of all callers against a promise in plain words. `docs/chaos.md` has the table.
+//! checks the answers of all callers against a promise in plain words. `docs/chaos.md` has an overview.
 
 mod audit;
 mod fleet;

@@ -18,9 +18,9 @@ macro_rules! pages {
 }
 
 pages! {
-    "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "design" "fleet"
-    "fleet-protocol" "for-your-users" "gateways" "guarantees" "http" "limits" "observability" "operate"
-    "production" "recipes" "redis" "resp" "rules" "security" "token-budgets" "tower" "troubleshooting" "when-not"
+    "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "fields" "fleet"
+    "for-your-users" "gateways" "http" "limits" "observability" "operate" "production" "recipes" "redis" "resp"
+    "rules" "security" "token-budgets" "tower" "troubleshooting"
 }
 
 /// One page of the manual.

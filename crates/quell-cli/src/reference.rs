@@ -14,9 +14,7 @@ const HEAD: &str = "# The `quell` command
 
 This page is generated from the command itself (`QUELL_UPDATE_DOCS=1 cargo test -p quell-cli`); `quell help` and `quell COMMAND --help` say the same.
 
-Flags override environment variables, which override the configuration file (`--config FILE`), which overrides the defaults. A configuration file is TOML; the tables below have its names. Paths in it are relative to the directory in which the server is started. `quell serve --print-config` prints the result of all four; its output is itself a configuration file.
-
-Output is for people; `--json` is for programs.
+Flags override environment variables, which override the configuration file (`--config FILE`), which overrides the defaults. Of `--max-keys` of `quell serve` the variable is `QUELL_MAX_KEYS` and the name in the file, which is TOML, is `max_keys`; likewise for every setting, but that of `--authorize-hops` is `hops` in the table `[authorize]`. Paths in the file are relative to the directory in which the server is started. `quell serve --print-config` prints the result of all four; its output is itself a configuration file.
 
 | exit code | meaning |
 |---|---|
@@ -48,14 +46,51 @@ entries = [{ entry = \"tenant\", headers = [\"x-tenant\"], reading = \"plain\" }
 ```
 ";
 
+/// So many commands have an option that stands once on the page.
+const SHARED: usize = 3;
+
 fn page() -> String {
     let mut command = Cli::command();
     command.build();
     let mut page = HEAD.to_owned();
+    let shared = shared(&command);
+    page.push_str("\n## Shared options\n\nWhere a command names one of these, it means:\n\n");
+    table(&mut page, &shared);
     for sub in visible(&command) {
-        section(&mut page, sub, "quell", 2);
+        section(&mut page, sub, "quell", 2, &shared);
     }
     page
+}
+
+/// Options that several commands have with the same words, in the order of the commands.
+fn shared(command: &Command) -> Vec<&Arg> {
+    let mut all = Vec::new();
+    collect(command, &mut all);
+    let mut shared: Vec<&Arg> = Vec::new();
+    for arg in &all {
+        let count = all.iter().filter(|other| is_same(arg, other)).count();
+        if count >= SHARED && !is_in(arg, &shared) {
+            shared.push(arg);
+        }
+    }
+    shared
+}
+
+/// All options of a command and of those below it, but for those of `quell serve`, which has tables of its own.
+fn collect<'c>(command: &'c Command, all: &mut Vec<&'c Arg>) {
+    for sub in visible(command).filter(|sub| sub.get_name() != "serve") {
+        all.extend(shown(sub).filter(|arg| arg.get_long().is_some()));
+        collect(sub, all);
+    }
+}
+
+/// Whether two options are one to a reader.
+fn is_same(one: &Arg, other: &Arg) -> bool {
+    form(one) == form(other) && help_and_default(one) == help_and_default(other)
+}
+
+fn is_in(arg: &Arg, list: &[&Arg]) -> bool {
+    list.iter().any(|other| is_same(arg, other))
 }
 
 fn visible(command: &Command) -> impl Iterator<Item = &Command> {
@@ -64,7 +99,14 @@ fn visible(command: &Command) -> impl Iterator<Item = &Command> {
         .filter(|sub| sub.get_name() != "help")
 }
 
-fn section(page: &mut String, command: &Command, parent: &str, level: usize) {
+/// The arguments that the help of a command shows.
+fn shown(command: &Command) -> impl Iterator<Item = &Arg> {
+    command
+        .get_arguments()
+        .filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()) && !arg.is_hide_set())
+}
+
+fn section(page: &mut String, command: &Command, parent: &str, level: usize, shared: &[&Arg]) {
     let name = format!("{parent} {}", command.get_name());
     let about = command
         .get_about()
@@ -78,57 +120,119 @@ fn section(page: &mut String, command: &Command, parent: &str, level: usize) {
     if let Some(more) = more.map(str::trim).filter(|more| !more.is_empty()) {
         write!(page, "\n{more}\n").unwrap();
     }
-    if let Some(examples) = command.get_after_help() {
-        write!(page, "\n```text\n{examples}\n```\n").unwrap();
+    // Those of a group of commands are of its commands.
+    if visible(command).next().is_none()
+        && let Some(examples) = command.get_after_help().map(ToString::to_string)
+    {
+        let examples = first_examples(&examples);
+        write!(page, "\n```text\n{examples}```\n").unwrap();
     }
-    let arguments: Vec<&Arg> = command
-        .get_arguments()
-        .filter(|arg| !["help", "version"].contains(&arg.get_id().as_str()) && !arg.is_hide_set())
-        .collect();
     if name == "quell serve" {
-        settings(page, &arguments);
+        settings(page, &shown(command).collect::<Vec<_>>());
         page.push_str(TAIL);
-    } else if !arguments.is_empty() {
-        table(page, &arguments);
+    } else {
+        let (once, own): (Vec<&Arg>, Vec<&Arg>) =
+            shown(command).partition(|arg| is_in(arg, shared));
+        if !own.is_empty() {
+            page.push('\n');
+            table(page, &own);
+        }
+        if !once.is_empty() {
+            let names = once.iter().filter_map(|arg| arg.get_long());
+            let names: Vec<String> = names.map(|name| format!("`--{name}`")).collect();
+            write!(page, "\n[Shared](#shared-options): {}\n", names.join(", ")).unwrap();
+        }
     }
     for sub in visible(command) {
-        section(page, sub, &name, level + 1);
+        section(page, sub, &name, level + 1, shared);
     }
 }
 
+/// So many examples of a command are on the page; its help has all.
+const EXAMPLES: usize = 2;
+
+/// The first examples, without their heading. Further lines of one are indented.
+fn first_examples(help: &str) -> String {
+    let lines = help.lines().skip_while(|line| !line.starts_with("  "));
+    let mut count = 0;
+    let first = lines.take_while(|line| {
+        count += usize::from(!line.starts_with("    "));
+        count <= EXAMPLES
+    });
+    first
+        .map(|line| format!("{}\n", line.trim_start_matches("  ")))
+        .collect()
+}
+
+/// A table of these, without the columns that would be empty.
 fn table(page: &mut String, arguments: &[&Arg]) {
-    page.push_str("\n| argument | variable | meaning | default |\n|---|---|---|---|\n");
-    for arg in arguments {
-        let (form, variable, (help, own)) = (form(arg), variable(arg), help_and_default(arg));
+    let rows = arguments.iter().map(|arg| {
+        let (help, own) = help_and_default(arg);
         let default = arg.get_default_values().first();
-        let default = default.map_or(own, |value| format!("`{}`", value.to_string_lossy()));
-        writeln!(page, "| `{form}` | {variable} | {help} | {default} |").unwrap();
+        let default = default.map(|value| value.to_string_lossy().into_owned());
+        [
+            format!("`{}`", form(arg)),
+            variable(arg),
+            help,
+            shown_default(&default.unwrap_or(own)),
+        ]
+    });
+    write_table(
+        page,
+        ["argument", "variable", "meaning", "default"],
+        &rows.collect::<Vec<_>>(),
+    );
+}
+
+fn write_table<const N: usize>(page: &mut String, heads: [&str; N], rows: &[[String; N]]) {
+    let is_used = |column: &usize| rows.iter().any(|row| !row[*column].is_empty());
+    let columns: Vec<usize> = (0..N).filter(is_used).collect();
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+    page.push_str(&line(columns.iter().map(|at| heads[*at]).collect()));
+    writeln!(page, "|{}", "---|".repeat(columns.len())).unwrap();
+    for row in rows {
+        page.push_str(&line(columns.iter().map(|at| &*row[*at]).collect()));
     }
 }
 
 fn settings(page: &mut String, arguments: &[&Arg]) {
-    let mut heading = "";
-    for arg in arguments {
-        let group = arg.get_help_heading().unwrap_or("Configuration");
-        if group != heading {
-            heading = group;
-            write!(page, "\n### {heading}\n\n").unwrap();
-            page.push_str(
-                "| flag | variable | in `--config` | meaning | default |\n|---|---|---|---|---|\n",
-            );
-        }
-        let in_file = match arg.get_id().as_str() {
-            "config" | "print_config" => String::new(),
-            key => format!("`{key}`"),
-        };
-        let (help, default) = help_and_default(arg);
-        let (form, variable) = (form(arg), variable(arg));
-        writeln!(
+    let headings = arguments.iter().map(|arg| heading(arg));
+    let mut headings: Vec<&str> = headings.collect();
+    headings.dedup();
+    for of in headings {
+        write!(page, "\n### {of}\n\n").unwrap();
+        let rows = arguments
+            .iter()
+            .filter(|arg| heading(arg) == of)
+            .map(|arg| {
+                check_names(arg);
+                let (help, default) = help_and_default(arg);
+                [format!("`{}`", form(arg)), help, shown_default(&default)]
+            });
+        write_table(
             page,
-            "| `{form}` | {variable} | {in_file} | {help} | {default} |"
-        )
-        .unwrap();
+            ["flag", "meaning", "default"],
+            &rows.collect::<Vec<_>>(),
+        );
     }
+}
+
+fn heading(arg: &Arg) -> &str {
+    arg.get_help_heading().unwrap_or("Configuration")
+}
+
+/// The head of the page says how a setting's names follow from its flag.
+fn check_names(arg: &Arg) {
+    let flag = arg.get_long().unwrap();
+    let name = flag.replace('-', "_");
+    if let Some(variable) = arg.get_env() {
+        assert_eq!(
+            variable.to_str(),
+            Some(&*format!("QUELL_{}", name.to_uppercase()))
+        );
+    }
+    let of_gateways = name.replacen("authorize_", "authorize.", 1);
+    assert_eq!(arg.get_id().as_str(), of_gateways, "--{flag}");
 }
 
 fn form(arg: &Arg) -> String {
@@ -171,13 +275,25 @@ fn variable(arg: &Arg) -> String {
 
 /// What an argument means, and its default if its help ends with one.
 fn help_and_default(arg: &Arg) -> (String, String) {
+    // In other words for each command.
+    if arg.get_long() == Some("json") {
+        return (
+            "Print the outcome as JSON, for programs".to_owned(),
+            String::new(),
+        );
+    }
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
     match help.split_once(" [default: ") {
-        Some((help, default)) => {
-            let default = format!("`{}`", default.trim_end_matches(']'));
-            (help.to_owned(), default)
-        }
+        Some((help, default)) => (help.to_owned(), default.trim_end_matches(']').to_owned()),
         None => (help, String::new()),
+    }
+}
+
+/// Nothing for an option that is off, or a text that is empty, unless it is said.
+fn shown_default(default: &str) -> String {
+    match default {
+        "" | "false" => String::new(),
+        default => format!("`{default}`"),
     }
 }
 

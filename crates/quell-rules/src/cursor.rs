@@ -248,7 +248,7 @@ fn unknown(
         None if sink.lists(&table.name) => {
             let fields = match names.len() {
                 ..=MAX_LISTED => format!("{} has {}", table.name, names.join(", ")),
-                _ => format!("docs/rules.md lists the fields of {}", table.name),
+                _ => format!("docs/fields.md lists the fields of {}", table.name),
             };
             format!("unknown field `{word}`: leave it out, {fields}")
         }

@@ -1,14 +1,12 @@
-//! Fields: every field that a rules file or a scenario file may have. `fields.md` describes them;
-//! the parser and its messages read that file, and a test copies it into `docs/rules.md`.
+//! Fields: every field that a rules file or a scenario file may have. `docs/fields.md` describes them;
+//! the parser and its messages read that page.
 
 use std::sync::LazyLock;
 
 use crate::kind::Kind;
 
-/// The tables of all fields as Markdown, one section for each kind of map.
-///
-/// A test fails if the text between the marks of `docs/rules.md` differs from this.
-pub const FIELD_TABLES: &str = include_str!("fields.md");
+/// The page of all fields as Markdown, one section with a table for each kind of map.
+pub const FIELD_TABLES: &str = include_str!("../docs/fields.md");
 
 /// A map whose fields are known: one section of [`FIELD_TABLES`].
 #[derive(Debug)]

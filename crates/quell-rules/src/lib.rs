@@ -29,7 +29,7 @@
 //! # Ok::<(), String>(())
 //! ```
 //!
-//! All fields of a file are in `docs/rules.md`, and in [`FIELD_TABLES`].
+//! All fields of a file are in `docs/fields.md`, which is [`FIELD_TABLES`].
 //!
 //! To read the code, begin with `fields` (all fields), `raw` (a file as written), `resolve` (its meaning)
 //! and [`scenario`] (tests for rules).

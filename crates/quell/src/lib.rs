@@ -180,7 +180,7 @@
 //! | memory per key | 39 bytes (buckets), 127 to 160 (windows, logs); governor 87 to 102 |
 //! | a new key | 0.7 to 1.1 us; governor 0.6 to 0.7 |
 //!
-//! `docs/when-not.md` says when not to use it: among others, where a ledger or a firewall is
+//! `docs/concepts.md` says when not to use it: among others, where a ledger or a firewall is
 //! needed, or there is no `std` (`quell-core` needs none).
 //!
 //! # Features

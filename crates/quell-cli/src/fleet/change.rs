@@ -137,7 +137,7 @@ impl Deregister {
 /// Put changed rules into force step by step, with coordinators of `--changes staged`
 ///
 /// With --max-refused or --max-degraded the leader takes them back by itself, if the nodes that follow them leave
-/// that band over --window. What a step does not say of these three stays as an earlier step said. --all ends the
+/// that band over --window. Options that you omit keep their values. --all ends the
 /// rollout: nothing is judged any more.
 #[derive(Debug, Args)]
 #[command(

@@ -55,7 +55,7 @@ fn is_served(stream: &TcpStream) -> bool {
 /// Its port, what a client asks it, how the answer begins, and the bytes that a connection may take.
 type Listener = (fn(&Server) -> u16, &'static [u8], &'static [u8], u64);
 
-/// As `docs/guarantees.md` says of a connection of each listener.
+/// As `docs/concepts.md` says of a connection of each listener.
 #[test]
 fn ten_thousand_connections_are_served_on_each_listener() {
     allow(10_500);

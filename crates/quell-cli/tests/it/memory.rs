@@ -1,5 +1,5 @@
 //! Memory: what a server takes at its worst while strangers attack it, beside the bound that
-//! `docs/guarantees.md` states.
+//! `docs/concepts.md` states.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

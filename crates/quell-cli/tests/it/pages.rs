@@ -30,12 +30,11 @@ use quell_testkit::port::free_port;
 const SLOW: &str = "it takes minutes";
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 11] = [
+const NOT_RUN: [(&str, &str, &str); 10] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     ("README.md", "cargo install", SLOW),
     ("docs/benchmarks.md", "sudo apt-get install redis", SLOW),
     ("docs/benchmarks.md", "sudo apt-get install valgrind", SLOW),
-    ("docs/benchmarks.md", "valgrind", SLOW),
     ("docs/chaos.md", "cargo xtask chaos  ", SLOW),
     ("docs/chaos.md", "cargo xtask chaos --seed 0", SLOW),
     (
@@ -57,7 +56,7 @@ const RUN_ELSEWHERE: [(&str, &str, &str); 2] = [
         "`deb::it_is_installed_upgraded_removed_and_purged`, of a debug build",
     ),
     (
-        "docs/fleet-protocol.md",
+        "crates/quell-sim/README.md",
         "cargo run --release -p quell-sim",
         "`cli::the_commands_of_the_page_run` of quell-sim, with fewer seeds",
     ),

@@ -1,14 +1,11 @@
-//! `docs/rules.md` and the parser say the same.
+//! The rules on pages are ones that the parser takes. (It reads `docs/fields.md` itself.)
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use quell_rules::{FIELD_TABLES, parse_str, scenario};
+use quell_rules::{parse_str, scenario};
 
 use crate::subject::Plain;
-
-const BEGIN: &str = "<!-- fields -->\n";
-const END: &str = "<!-- /fields -->\n";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -35,24 +32,6 @@ fn blocks(page: &str, language: &str) -> Vec<(usize, String)> {
     }
     assert!(open.is_none(), "a block is not closed");
     blocks
-}
-
-/// To copy `fields.md` into the page: `QUELL_WRITE_REFERENCE=1 cargo test -p quell-rules documented`.
-#[test]
-fn the_tables_are_those_of_the_parser() {
-    let page = page();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (said, after) = rest.split_once(END).unwrap();
-    let tables = format!("\n{FIELD_TABLES}\n");
-    if std::env::var_os("QUELL_WRITE_REFERENCE").is_some() {
-        let page = format!("{before}{BEGIN}{tables}{END}{after}");
-        fs::write(root().join("docs/rules.md"), page).unwrap();
-        return;
-    }
-    assert_eq!(
-        said, tables,
-        "docs/rules.md lags behind: QUELL_WRITE_REFERENCE=1 cargo test -p quell-rules documented"
-    );
 }
 
 #[test]
@@ -96,7 +75,7 @@ fn rules_on_every_page_are_sound() {
             }
         }
     }
-    assert!(count > 30, "{count}");
+    assert!(count > 15, "{count}");
 }
 
 #[test]
@@ -104,7 +83,7 @@ fn examples_are_named_where_they_are() {
     let page = page();
     let named = [
         ("examples/shop.yaml", "examples/shop.yaml"),
-        ("](guarantees.md", "docs/guarantees.md"),
+        ("](concepts.md", "docs/concepts.md"),
     ];
     for (name, path) in named {
         assert!(page.contains(name) && root().join(path).exists(), "{path}");

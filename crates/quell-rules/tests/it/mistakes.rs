@@ -13,9 +13,9 @@ mod yaml;
 /// An input and the messages for it, without the file's name.
 type Mistake = (&'static str, &'static [&'static str]);
 
-const RULE: &str = "docs/rules.md lists the fields of a rule";
+const RULE: &str = "docs/fields.md lists the fields of a rule";
 
-const OVERRIDE: &str = "docs/rules.md lists the fields of an override";
+const OVERRIDE: &str = "docs/fields.md lists the fields of an override";
 
 fn check(table: &[Mistake], told: impl Fn(&str) -> Vec<String>) {
     for (input, expected) in table {

@@ -76,10 +76,10 @@ fn the_picture_in_the_documentation_is_the_one_that_is_drawn() {
     assert!(printed(&simulate("figure")) == kept, "{again}");
 }
 
-/// The commands of `docs/fleet-protocol.md`, with fewer seeds. The picture has a test of its own.
+/// The commands of the crate's page, with fewer seeds. The picture has a test of its own.
 #[test]
 fn the_commands_of_the_page_run() {
-    let page = include_str!("../../../../docs/fleet-protocol.md");
+    let page = include_str!("../../README.md");
     let lines = page.lines();
     let commands =
         lines.filter_map(|line| line.strip_prefix("cargo run --release -p quell-sim -- "));
