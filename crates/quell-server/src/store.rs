@@ -138,6 +138,7 @@ impl Store for ServerStore {
             fn has_shares(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
             fn most_units(&self, rung: Rung) -> u64;
+            fn decides_at_once(&self) -> bool;
         }
     }
 

@@ -56,7 +56,7 @@ mod schedules;
 mod stampede;
 
 use background::Background;
-use denial_cache::DenialCache;
+use denial_cache::{CachedAnswer, DenialCache};
 use hold_keys::HoldKeys;
 use in_flight::InFlightSet;
 use local_share::{LocalCharge, LocalShares};
@@ -199,27 +199,41 @@ impl<S: RemoteStore> Inner<S> {
         if operation == Operation::Peek {
             return None;
         }
-        let mut answer = Answer::default();
+        self.look_up(set, now).ok()
+    }
+
+    /// What the cache has for an acquire of `set`: the refusal, or the gate of callers that ask about one of its
+    /// keys since the refusal of that ended.
+    fn look_up(&self, set: &LimitSet<'_>, now: Now) -> Result<Answer, Option<Arc<StampedeGate>>> {
+        let mut decisions = Decisions::new();
         let mut places = Vec::new();
+        let (mut gate, mut is_counted) = (None, false);
         for (place, charge) in set.charges().iter().enumerate() {
-            let key = set.key(charge);
-            let refusal = || self.denial_cache.refusal(key, charge, now.monotonic);
-            match (!charge.shadow).then(refusal).flatten() {
-                Some(decision) => {
+            let cache = &self.denial_cache;
+            let cached = || cache.answer(set.key(charge), charge, now.monotonic);
+            match (!charge.shadow).then(cached).unwrap_or_default() {
+                CachedAnswer::Denial(decision) => {
                     places.push(place);
-                    answer.decisions.push(decision);
+                    decisions.push(decision);
+                    continue;
                 }
-                // A refusal by this limit would count towards a ban.
-                None if charge.active.limit.ban().is_some() => return None,
-                None => {}
+                CachedAnswer::Gate(one) => {
+                    gate.get_or_insert(one);
+                }
+                CachedAnswer::Nothing => {}
             }
+            // A refusal by this limit would count towards a ban.
+            is_counted |= charge.active.limit.ban().is_some();
         }
-        if places.is_empty() {
-            return None;
+        if places.is_empty() || is_counted {
+            return Err(gate);
         }
         self.remembered.fetch_add(1, Ordering::Relaxed);
-        answer.places = (places.len() < set.charges().len()).then_some(places);
-        Some(answer)
+        Ok(Answer {
+            places: (places.len() < set.charges().len()).then_some(places),
+            cached: true,
+            ..Answer::from(decisions)
+        })
     }
 
     /// Asks the store. For a key whose cached refusal has ended, it may instead wait for the answer to
@@ -250,21 +264,6 @@ impl<S: RemoteStore> Inner<S> {
             turn.end(probe_answer(set, &answer));
         }
         answer
-    }
-
-    /// The gates of callers that ask about a key of `set` since its refusal ended.
-    fn stampede(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Option<Arc<StampedeGate>> {
-        if operation == Operation::Peek {
-            return None;
-        }
-        let (cache, now) = (&self.denial_cache, now.monotonic);
-        let mut charges = set.charges().iter().filter(|charge| !charge.shadow);
-        charges.find_map(|charge| cache.stampede_gate(set.key(charge), charge, now))
     }
 
     /// Asks the store. While one of its servers takes no writes (`refusal` says why), it is asked what is
@@ -663,7 +662,10 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
             Charges::One(key, charge) => {
                 let decision = inner.denial_cache.refusal(key, charge, now.monotonic)?;
                 inner.remembered.fetch_add(1, Ordering::Relaxed);
-                Some(Answer::from(Decisions::from([decision])))
+                Some(Answer {
+                    cached: true,
+                    ..Answer::from(Decisions::from([decision]))
+                })
             }
             Charges::Set(set) if set.charges().is_empty() => Some(Answer::default()),
             Charges::Set(set) => inner.cached_denial(set, operation, *now),
@@ -689,9 +691,12 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
                 let placed = Box::pin(self.hold(set, &claim, now));
                 Ok(placed.await?.into())
             }
-            _ => match inner.stampede(set, operation, now) {
-                None => inner.decide_on_store(set, operation, now, None).await,
-                Some(gate) => inner.decide_through_gate(&gate, set, operation, now).await,
+            // A peek should show the current state.
+            (_, Operation::Peek) => inner.decide_on_store(set, operation, now, None).await,
+            _ => match inner.look_up(set, now) {
+                Ok(denial) => Ok(denial),
+                Err(None) => inner.decide_on_store(set, operation, now, None).await,
+                Err(Some(gate)) => inner.decide_through_gate(&gate, set, operation, now).await,
             },
         }
     }

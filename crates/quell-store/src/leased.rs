@@ -384,21 +384,14 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 
     /// Charges units in advance.
     async fn charge(&self, set: &LimitSet<'_>, now: Now) -> StoreReply {
-        let answer = self.ask(set, now).await;
+        let (charges, operation) = (Charges::Set(set), Operation::Acquire);
+        let answer = self.store.decide(charges, operation, now).await;
         let granted = answer.ok().filter(|answer| !answer.degraded);
         let decision = granted.and_then(|answer| {
             let first = answer.decisions.first()?;
             Some(StoreReply::Units(*first, answer.store_time))
         });
         decision.unwrap_or(StoreReply::Lost)
-    }
-
-    async fn ask(&self, set: &LimitSet<'_>, mut now: Now) -> StoreResult<Answer> {
-        let (charges, operation) = (Charges::Set(set), Operation::Acquire);
-        match self.store.decide_now(charges, operation, &mut now) {
-            Some(answer) => Ok(answer),
-            None => self.store.decide(charges, operation, now).await,
-        }
     }
 }
 
@@ -447,10 +440,13 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         operation: Operation,
         mut now: Now,
     ) -> StoreResult<Answer> {
+        // This attempt counts as asked for; those of the loop try the same call again.
+        if let Some(answer) = self.take(charges, operation, (now, false), &mut None) {
+            return Ok(answer);
+        }
         // What the last wait was for decides as well: else a crowd above the limit would ask the store one by one.
         for wait in 0..=MAX_WAITS {
             let mut landing = None;
-            // `decide_now` has tried it.
             if let Some(answer) = self.take(charges, operation, (now, true), &mut landing) {
                 return Ok(answer);
             }
@@ -482,7 +478,7 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
             (None, _) => charges,
         };
         let answer = self.store.decide(charges, operation, now).await?;
-        if !answer.degraded {
+        if !answer.degraded && !answer.cached {
             let landed = self.clock.monotonic();
             self.leases.resume(&set, &answer, now.monotonic, landed);
         }

@@ -219,19 +219,6 @@ impl<L: LocalStore> LocalPart for LocalCharges<'_, '_, L> {
 }
 
 impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
-    async fn decide_strict(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        mut now: Now,
-    ) -> StoreResult<Answer> {
-        let charges = Charges::Set(set);
-        match self.strict.decide_now(charges, operation, &mut now) {
-            Some(answer) => Ok(answer),
-            None => self.strict.decide(charges, operation, now).await,
-        }
-    }
-
     /// Decides a set on both rungs.
     async fn decide_parts(
         &self,
@@ -247,7 +234,8 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         let degraded = self.local.is_degraded(&parts.local.set, now);
         let passes =
             |strict: &Answer| parts.strict_passes(&strict.decisions, strict.places.as_deref());
-        let strict = self.decide_strict(&parts.strict.set, operation, now);
+        let strict_charges = Charges::Set(&parts.strict.set);
+        let strict = self.strict.decide(strict_charges, operation, now);
         if operation == Operation::Peek {
             let local = self.local.decide_local(&parts.local.set, operation, now);
             let strict = strict.await?;
@@ -307,7 +295,8 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
             match is_strict_held {
                 true => self.strict.hold(set, claim, now).await,
                 false => {
-                    let answer = self.decide_strict(set, Operation::Acquire, now).await?;
+                    let (charges, operation) = (Charges::Set(set), Operation::Acquire);
+                    let answer = self.strict.decide(charges, operation, now).await?;
                     Ok(Placed::from(answer))
                 }
             }

@@ -230,6 +230,10 @@ impl<L: LocalStore> Store for SharesStore<L> {
         true
     }
 
+    fn decides_at_once(&self) -> bool {
+        self.local.decides_at_once()
+    }
+
     #[inline]
     fn decide_now(
         &self,

@@ -110,7 +110,7 @@ impl<S: AdminStore> Limiter<S> {
         let (now, rules) = (self.now(), self.rules.load_full());
         let set = self.set_of_key(&rules, domain, rule, entries, now)?;
         let charges = Charges::new(&set, None);
-        let answer = self.decide(charges, Operation::Peek, now).await?;
+        let answer = self.store.decide(charges, Operation::Peek, now).await?;
         let known = known(&set, answer.places.as_deref());
         Ok(Verdict {
             degraded: answer.degraded,

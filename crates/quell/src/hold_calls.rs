@@ -512,6 +512,7 @@ impl<S: HoldStore> Limiter<S> {
             return None;
         }
         let answer = self
+            .store
             .decide(Charges::Set(&current), Operation::Peek, now)
             .await;
         let answer = answer.ok().filter(|answer| !answer.degraded)?;

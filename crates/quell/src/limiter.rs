@@ -28,7 +28,7 @@ use crate::error::{AskError, RulesError};
 use crate::hold_calls::new_id;
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
-use crate::store::{Answer, LocalStore, Placed, Store, StoreError, StoreResult};
+use crate::store::{Answer, LocalStore, Placed, Store, StoreError};
 use crate::waiters::Waiters;
 
 /// Answers queries: rules turn a query into a limit set, and a store charges all its limits or none.
@@ -228,7 +228,7 @@ impl<S: Store> Limiter<S> {
         let id = permit_id(operation, query, &set);
         let charges = Charges::new(&set, id.as_ref());
         let mut read = now;
-        {
+        if self.store.decides_at_once() {
             // Looked at where it is, and gone before the wait: else it would be moved into the future.
             let decided = self.store.decide_now(charges, operation, &mut read);
             if let Some(answer) = &decided {
@@ -283,22 +283,9 @@ impl<S: Store> Limiter<S> {
     ) -> Result<(Verdict, Answer), AskError> {
         let id = permit_id(operation, query, set);
         let charges = Charges::new(set, id.as_ref());
-        let answer = self.decide(charges, operation, now).await?;
+        let answer = self.store.decide(charges, operation, now).await?;
         let verdict = self.conclude(operation, query, set, &answer, id.as_ref(), now);
         Ok((verdict, answer))
-    }
-
-    /// Asks the store: first without waiting, and if it cannot answer at once, with a wait.
-    pub(crate) async fn decide(
-        &self,
-        charges: Charges<'_, '_>,
-        operation: Operation,
-        mut now: Now,
-    ) -> StoreResult<Answer> {
-        match self.store.decide_now(charges, operation, &mut now) {
-            Some(answer) => Ok(answer),
-            None => self.store.decide(charges, operation, now).await,
-        }
     }
 
     fn conclude(
@@ -380,7 +367,10 @@ impl<S: Store> Limiter<S> {
         let mut memo = AdHocMemo::default();
         let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.active, cost);
-        let answer = self.decide(Charges::Set(&set), operation, now).await?;
+        let answer = self
+            .store
+            .decide(Charges::Set(&set), operation, now)
+            .await?;
         let Some(decision) = answer.decisions.first().copied() else {
             return Err(AskError::Store(StoreError::Unavailable(
                 "it gave no decision".to_owned(),

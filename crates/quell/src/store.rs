@@ -78,6 +78,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether [`Store::decide_now`] answers nearly all calls. Then it is asked first; otherwise
+    /// [`Store::decide`] alone, so that nothing is looked up twice.
+    fn decides_at_once(&self) -> bool {
+        false
+    }
+
     /// Decides without waiting, all charges or none. If the answer needs waiting, nothing is charged and
     /// `None` is returned. A shared store may answer from a cached denial.
     ///
@@ -91,8 +97,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Decides what [`Store::decide_now`] did not, all or nothing. During an outage a shared store may
-    /// answer by the rules' `on_failure`.
+    /// Decides, all or nothing: at once where [`Store::decide_now`] could, or with a wait. During an outage a
+    /// shared store may answer by the rules' `on_failure`.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails and no fallback is declared. A refusal is not an error.

@@ -6,7 +6,10 @@
 //! charged twice, since a question is left to hyper before it is decided.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 
 use axum::http::StatusCode;
 use jiff::Timestamp;
@@ -52,6 +55,7 @@ pub(super) async fn serve(
     phase: &mut watch::Receiver<Phase>,
 ) -> io::Result<Exit> {
     let shared = &*service.shared;
+    let limiter = &shared.limiter;
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut last_host = LastHost::default();
     loop {
@@ -76,24 +80,23 @@ pub(super) async fn serve(
         }
         let mut rest = input.as_slice();
         while let Some(asked) = read_question(service, certificate, rest, &mut last_host) {
-            let now = shared.limiter.now();
-            let at_once = shared
-                .limiter
-                .ask_at_once(asked.operation, &asked.query, now);
+            let now = limiter.now();
+            // A shared store is asked once, by a call that may wait.
+            let at_once = match shared.config.store {
+                Some(_) => Ok(None),
+                None => limiter.ask_at_once(asked.operation, &asked.query, now),
+            };
             // There is no such domain.
             let Ok(at_once) = at_once else { break };
             requests.begin();
-            let mut is_last = false;
-            match at_once {
-                Some(verdict) => write_verdict(&mut output, &verdict, now.wall, false),
-                None => {
-                    // Earlier answers do not wait for this one.
-                    send(stream, &output).await?;
-                    output.clear();
-                    // In a box, so that an idle connection keeps no room for it.
-                    is_last = Box::pin(wait(shared, &asked, phase, stream, &mut output)).await;
+            let is_last = match at_once {
+                Some(verdict) => {
+                    write_verdict(&mut output, &verdict, now.wall, false);
+                    false
                 }
-            }
+                // In a box, so that an idle connection keeps no room for it.
+                None => Box::pin(wait(shared, &asked, phase, stream, &mut output)).await?,
+            };
             requests.answer();
             rest = rest.get(asked.length..).unwrap_or_default();
             if is_last || output.len() >= MAX_OUTPUT {
@@ -168,16 +171,32 @@ fn read_question<'a>(
     })
 }
 
-/// Waits for the store and appends its answer to `output`. Returns whether the connection closes after
-/// it, which the answer then says.
+/// Asks the store and appends its answer to `output`. If that takes a wait, earlier answers are sent first.
+/// Returns whether the connection closes after it, which the answer then says.
+///
+/// # Errors
+/// If earlier answers cannot be sent.
 async fn wait(
     shared: &Shared,
     asked: &ParsedQuestion<'_>,
     phase: &watch::Receiver<Phase>,
     stream: &mut MeteredStream,
     output: &mut Vec<u8>,
-) -> bool {
-    let mut answer = ask::ask(shared, asked.operation, &asked.query, &asked.caller).await;
+) -> io::Result<bool> {
+    let mut call = pin!(ask::ask(
+        shared,
+        asked.operation,
+        &asked.query,
+        &asked.caller
+    ));
+    let mut answer = match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => {
+            send(stream, output).await?;
+            output.clear();
+            call.await
+        }
+    };
     if let Ok(verdict) = &answer
         && verdict.id.is_some()
         && stream.has_hung_up()
@@ -193,7 +212,7 @@ async fn wait(
             write_answer(output, status, PROBLEM_JSON, body.as_bytes(), wall, is_last);
         }
     }
-    is_last
+    Ok(is_last)
 }
 
 fn write_verdict(output: &mut Vec<u8>, verdict: &Verdict, wall: Wall, is_last: bool) {

@@ -127,6 +127,17 @@ struct CacheEntry {
     stampede_gate: Weak<StampedeGate>,
 }
 
+/// What the cache has for a call on a key.
+#[derive(Debug, Default)]
+pub(super) enum CachedAnswer {
+    /// The denial that the store would give.
+    Denial(Decision),
+    /// The gate for calls since the denial ended.
+    Gate(Arc<StampedeGate>),
+    #[default]
+    Nothing,
+}
+
 /// When the store answered a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerTime {
@@ -284,47 +295,17 @@ impl DenialCache {
         charge: &Charge<'_>,
         now: Monotonic,
     ) -> Option<Decision> {
-        self.with_entry(key, |entry| {
-            if entry.limit != charge.active.id {
-                return None;
-            }
-            let (answer, heard) = entry.answer(charge, now)?;
-            let is_asked = entry
-                .refreshing
-                .is_some_and(|since| now.since(since) < REFRESH_TIMEOUT);
-            if now.since(heard) >= REFRESH_AGE && !is_asked {
-                entry.refreshing = Some(now);
-                return None;
-            }
-            Some(answer)
-        })
+        self.with_entry(key, |entry| entry.refusal(charge, now).ok())
     }
 
-    /// The gate for calls on a key whose denial has ended. `None` if there was no denial lately, or it
-    /// still applies.
-    pub(super) fn stampede_gate(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        now: Monotonic,
-    ) -> Option<Arc<StampedeGate>> {
-        self.with_entry(key, |entry| {
-            if entry.limit != charge.active.id {
-                return None;
-            }
-            if let Some(stampede_gate) = entry.stampede_gate.upgrade() {
-                return Some(stampede_gate);
-            }
-            let is_late = |heard| now.since(heard) >= STAMPEDE_WINDOW;
-            let is_hot = !entry.refused.is_none_or(is_late);
-            let was_refused = is_hot || !entry.refusals.is_empty();
-            if !was_refused || entry.answer(charge, now).is_some() {
-                return None;
-            }
-            let stampede_gate = Arc::new(StampedeGate::default());
-            entry.stampede_gate = Arc::downgrade(&stampede_gate);
-            Some(stampede_gate)
-        })
+    /// The denial, or the gate for calls on a key whose denial has ended. Nothing if there was no denial lately,
+    /// or this call is to renew it.
+    pub(super) fn answer(&self, key: Key<'_>, charge: &Charge<'_>, now: Monotonic) -> CachedAnswer {
+        let answer = self.with_entry(key, |entry| match entry.refusal(charge, now) {
+            Ok(decision) => Some(CachedAnswer::Denial(decision)),
+            Err(is_refused) => entry.gate(charge, is_refused, now).map(CachedAnswer::Gate),
+        });
+        answer.unwrap_or_default()
     }
 
     /// What is known of a key, as a start for a local share of `active`.
@@ -370,6 +351,44 @@ impl DenialCache {
 }
 
 impl CacheEntry {
+    /// The denial that the store would give to `charge` now; otherwise the store has to be asked, and whether there
+    /// is one that the call renews.
+    fn refusal(&mut self, charge: &Charge<'_>, now: Monotonic) -> Result<Decision, bool> {
+        if self.limit != charge.active.id {
+            return Err(false);
+        }
+        let (answer, heard) = self.answer(charge, now).ok_or(false)?;
+        let is_recent = |since| now.since(since) < REFRESH_TIMEOUT;
+        if now.since(heard) >= REFRESH_AGE && !self.refreshing.is_some_and(is_recent) {
+            self.refreshing = Some(now);
+            return Err(true);
+        }
+        Ok(answer)
+    }
+
+    fn gate(
+        &mut self,
+        charge: &Charge<'_>,
+        is_refused: bool,
+        now: Monotonic,
+    ) -> Option<Arc<StampedeGate>> {
+        if self.limit != charge.active.id {
+            return None;
+        }
+        if let Some(stampede_gate) = self.stampede_gate.upgrade() {
+            return Some(stampede_gate);
+        }
+        let is_late = |heard| now.since(heard) >= STAMPEDE_WINDOW;
+        let is_hot = !self.refused.is_none_or(is_late);
+        let was_refused = is_hot || !self.refusals.is_empty();
+        if !was_refused || is_refused {
+            return None;
+        }
+        let stampede_gate = Arc::new(StampedeGate::default());
+        self.stampede_gate = Arc::downgrade(&stampede_gate);
+        Some(stampede_gate)
+    }
+
     /// The denial that the store would give to `charge` now, and when it was received.
     fn answer(&self, charge: &Charge<'_>, now: Monotonic) -> Option<(Decision, Monotonic)> {
         self.refusals.iter().rev().find_map(|refusal| {

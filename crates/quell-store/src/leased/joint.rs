@@ -211,7 +211,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         let charges = Charges::Set(&set);
         let answer = self.store.decide(charges, Operation::Acquire, now).await;
         let answer = answer.ok()?;
-        if !answer.degraded {
+        if !answer.degraded && !answer.cached {
             let landed = self.clock.monotonic();
             self.leases.resume(&set, &answer, now.monotonic, landed);
         }

@@ -22,6 +22,8 @@ pub struct Answer {
     pub held: bool,
     /// Whether the store could not be asked, and this is the declared answer.
     pub degraded: bool,
+    /// Whether a cached denial decided, and the store was not asked.
+    pub cached: bool,
 }
 
 impl From<Decisions> for Answer {

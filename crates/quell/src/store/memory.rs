@@ -528,6 +528,10 @@ impl Store for MemoryStore {
         MAX_HOLDS
     }
 
+    fn decides_at_once(&self) -> bool {
+        true
+    }
+
     #[inline(always)]
     fn decide_now(
         &self,
