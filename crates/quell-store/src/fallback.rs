@@ -691,12 +691,17 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
                 let placed = Box::pin(self.hold(set, &claim, now));
                 Ok(placed.await?.into())
             }
-            // A peek should show the current state.
-            (_, Operation::Peek) => inner.decide_on_store(set, operation, now, None).await,
+            // A peek should show the current state. What asks the store is boxed, some 10 KB, so that what is answered
+            // without is not moved with room for it.
+            (_, Operation::Peek) => {
+                Box::pin(inner.decide_on_store(set, operation, now, None)).await
+            }
             _ => match inner.look_up(set, now) {
                 Ok(denial) => Ok(denial),
-                Err(None) => inner.decide_on_store(set, operation, now, None).await,
-                Err(Some(gate)) => inner.decide_through_gate(&gate, set, operation, now).await,
+                Err(None) => Box::pin(inner.decide_on_store(set, operation, now, None)).await,
+                Err(Some(gate)) => {
+                    Box::pin(inner.decide_through_gate(&gate, set, operation, now)).await
+                }
             },
         }
     }
