@@ -201,7 +201,9 @@ async fn wait(
         && verdict.id.is_some()
         && stream.has_hung_up()
     {
-        answer = Err(ask::give_back(shared, &asked.query, verdict).await);
+        // Boxed, since it is larger than all the rest, and rare.
+        let gone = Box::pin(ask::give_back(shared, &asked.query, verdict));
+        answer = Err(gone.await);
     }
     let is_last = *phase.borrow() != Phase::Running;
     let wall = shared.limiter.now().wall;
