@@ -60,6 +60,30 @@ pub struct Limiter<S> {
     observer: Arc<dyn Observer>,
 }
 
+/// A query that rules have resolved to its limits, and that the store could not answer at once.
+#[derive(Debug)]
+pub struct Plan<'r> {
+    operation: Operation,
+    set: LimitSet<'r>,
+    /// Under which permits are held.
+    id: Option<HoldId>,
+    now: Now,
+}
+
+impl Plan<'_> {
+    /// The operation that was asked for.
+    #[must_use]
+    pub const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// When the query was first asked.
+    #[must_use]
+    pub const fn begun(&self) -> Now {
+        self.now
+    }
+}
+
 /// Builds a [`Limiter`].
 #[derive(Debug)]
 pub struct LimiterBuilder<S> {
@@ -395,18 +419,68 @@ impl<S: Store> Limiter<S> {
         &self,
         operation: Operation,
         query: &Query<'_>,
-        mut now: Now,
+        now: Now,
     ) -> Result<Option<Verdict>, AskError> {
-        let rules = self.rules.load();
+        Ok(self
+            .ask_or_plan(&self.rules.load(), operation, query, now)?
+            .ok())
+    }
+
+    /// As [`Limiter::ask_at_once`] under these rules, which [`Limiter::rules`] gave. If the store cannot answer at
+    /// once, [`Limiter::ask_planned`] goes on with the plan, and the rules are not resolved again.
+    ///
+    /// # Errors
+    /// [`AskError::UnknownDomain`] if there is no such domain.
+    pub fn ask_or_plan<'r>(
+        &self,
+        rules: &'r RuleSet,
+        operation: Operation,
+        query: &Query<'_>,
+        mut now: Now,
+    ) -> Result<Result<Verdict, Plan<'r>>, AskError> {
         // As in `plan`, without a copy of the set.
         let mut set = LimitSet::new();
         rules.resolve_into(query, now, &self.calendar, &mut set);
-        check_domain(&rules, query, &set)?;
+        check_domain(rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::new(&set, id.as_ref());
         let answer = self.store.decide_now(charges, operation, &mut now);
-        let conclude = |answer| self.conclude(operation, query, &set, &answer, id.as_ref(), now);
-        Ok(answer.map(conclude))
+        if let Some(answer) = answer {
+            return Ok(Ok(self.conclude(
+                operation,
+                query,
+                &set,
+                &answer,
+                id.as_ref(),
+                now,
+            )));
+        }
+        Ok(Err(Plan {
+            operation,
+            set,
+            id,
+            now,
+        }))
+    }
+
+    /// Asks the store for `query`, whose plan this is, with a wait.
+    ///
+    /// # Errors
+    /// [`AskError`] if the store fails. A refusal is not an error.
+    pub async fn ask_planned(
+        &self,
+        query: &Query<'_>,
+        plan: Plan<'_>,
+    ) -> Result<Verdict, AskError> {
+        let Plan {
+            operation,
+            set,
+            id,
+            now,
+        } = &plan;
+        let charges = Charges::new(set, id.as_ref());
+        let answer = self.store.decide(charges, *operation, *now).await?;
+        Ok(self.conclude(*operation, query, set, &answer, id.as_ref(), *now))
     }
 
     /// As [`Limiter::ask_ad_hoc`], without waiting. If the store cannot answer at once, nothing is

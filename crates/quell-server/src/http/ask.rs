@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use quell::{Operation, Query, Verdict};
+use quell::{Operation, Plan, Query, Verdict};
 use quell_core::address::canonical;
 use quell_core::algorithm::Algorithm;
 use quell_core::limit::Limit;
@@ -132,6 +132,19 @@ pub(super) async fn ask(
     let now = shared.limiter.now();
     let answer = shared.limiter.ask(operation, query, now).await;
     let answer = shared.traced(FailedCall::new(operation, query, now), answer);
+    answer.map_err(|error| shared.ask_problem(&error, query.domain(), caller))
+}
+
+/// Asks the limiter on, for a query that it could not answer at once.
+pub(super) async fn ask_planned(
+    shared: &Shared,
+    query: &Query<'_>,
+    plan: Plan<'_>,
+    caller: &Caller,
+) -> Result<Verdict, Box<Problem>> {
+    let failed = FailedCall::new(plan.operation(), query, plan.begun());
+    let answer = shared.limiter.ask_planned(query, plan).await;
+    let answer = shared.traced(failed, answer);
     answer.map_err(|error| shared.ask_problem(&error, query.domain(), caller))
 }
 

@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use axum::http::StatusCode;
 use jiff::Timestamp;
-use quell::{Operation, Query, Verdict};
+use quell::{Operation, Plan, Query, Verdict};
 use quell_core::time::Wall;
 use quell_protocol::http::{PROBLEM_JSON, VerdictBody, find_question};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,24 +78,23 @@ pub(super) async fn serve(
             // The answer has to say that the connection closes.
             return Ok(Exit::Fallback(input));
         }
+        let rules = limiter.rules();
         let mut rest = input.as_slice();
         while let Some(asked) = read_question(service, certificate, rest, &mut last_host) {
             let now = limiter.now();
-            // A shared store is asked once, by a call that may wait.
-            let at_once = match shared.config.store {
-                Some(_) => Ok(None),
-                None => limiter.ask_at_once(asked.operation, &asked.query, now),
-            };
+            let at_once = limiter.ask_or_plan(&rules, asked.operation, &asked.query, now);
             // There is no such domain.
             let Ok(at_once) = at_once else { break };
             requests.begin();
             let is_last = match at_once {
-                Some(verdict) => {
+                Ok(verdict) => {
                     write_verdict(&mut output, &verdict, now.wall, false);
                     false
                 }
                 // In a box, so that an idle connection keeps no room for it.
-                None => Box::pin(wait(shared, &asked, phase, stream, &mut output)).await?,
+                Err(plan) => {
+                    Box::pin(wait(shared, &asked, plan, phase, stream, &mut output)).await?
+                }
             };
             requests.answer();
             rest = rest.get(asked.length..).unwrap_or_default();
@@ -179,16 +178,12 @@ fn read_question<'a>(
 async fn wait(
     shared: &Shared,
     asked: &ParsedQuestion<'_>,
+    plan: Plan<'_>,
     phase: &watch::Receiver<Phase>,
     stream: &mut MeteredStream,
     output: &mut Vec<u8>,
 ) -> io::Result<bool> {
-    let mut call = pin!(ask::ask(
-        shared,
-        asked.operation,
-        &asked.query,
-        &asked.caller
-    ));
+    let mut call = pin!(ask::ask_planned(shared, &asked.query, plan, &asked.caller));
     let mut answer = match poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await {
         Poll::Ready(answer) => answer,
         Poll::Pending => {
