@@ -1,4 +1,4 @@
-//! Attend: the streams of members.
+//! Fleet service: the streams of members.
 //!
 //! A stream is of the member that its first request names. Requests go to the leader's task, which never
 //! waits for one; answers and pushes come from the member's outbox. A member that opens a second stream

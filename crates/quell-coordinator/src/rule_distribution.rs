@@ -1,4 +1,4 @@
-//! Handout: the rules that this coordinator gives to nodes, a candidate that they run in shadow beside those, the
+//! Rule distribution: the rules that this coordinator gives to nodes, a candidate that they run in shadow beside those, the
 //! names of rules by which a rollout is judged, and what they say of all these.
 //!
 //! Which text a node is given follows from the plan that it is to follow: a leader says which texts the plans in

@@ -106,7 +106,7 @@ const SCENES: [Scene; 6] = [
         event: Event::Nothing,
     },
     Scene {
-        title: "node 3 dies without a word: its static share is set aside, since it may still use it",
+        title: "node 3 dies without a word: its static share is reserved, since it may still use it",
         offered: [160, 10, 0],
         event: Event::NodeDies,
     },

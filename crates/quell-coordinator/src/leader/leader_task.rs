@@ -1,4 +1,4 @@
-//! Office: everything that the task of a coordinator has, and its loop.
+//! Leader task: everything that the task of a coordinator has, and its loop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -662,7 +662,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                 }
                 Effect::Suspect(member) => {
                     let member = member.0;
-                    tracing::warn!(member, "a member is silent: its share is set aside");
+                    tracing::warn!(member, "a member is silent: its share is reserved");
                 }
                 Effect::Heard(member) => {
                     let member = member.0;
