@@ -3,11 +3,13 @@
 
 mod change;
 mod chart;
+mod node_now;
 mod overview;
 mod pages;
 mod rollout;
 mod tester;
 mod trail;
+mod wish;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +23,9 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
+use quell_host::console::mount::mount;
 use quell_host::console::page::{Done, Fields, Menu, Viewer};
+use quell_host::console::rules;
 use quell_host::console::shell::Shell;
 use quell_host::rules_host::RulesHost;
 use quell_host::shell_word::quoted;
@@ -90,9 +94,9 @@ impl Console {
             .route("/console/node/{member}", get(pages::node).post(pages::act))
             .with_state(Arc::clone(self));
         let identify = middleware::from_fn_with_state(Arc::clone(&self.shell), identify);
-        let pages = pages.merge(self.shell.rules(Arc::clone(&self.rules)));
+        let pages = pages.merge(rules::routes(&self.shell, Arc::clone(&self.rules)));
         let candidate = self.shell.candidate(Arc::clone(&self.rules));
-        self.shell.mount(pages).merge(candidate).layer(identify)
+        mount(&self.shell, pages).merge(candidate).layer(identify)
     }
 
     /// Makes the change that a form asks for.

@@ -8,6 +8,7 @@
 //! into the queue of requests, is dropped, and the member asks again.
 
 mod audit;
+mod candidate_end;
 mod dominant;
 mod in_force;
 mod judge;
@@ -53,6 +54,9 @@ pub use self::preview::{Preview, WhatIf};
 pub(crate) use self::tally::LATELY;
 pub use self::tally::{LimitTally, Tallies};
 pub use self::wanted::{Changes, Wanted};
+
+/// How often a store that refuses to write is tried again, and how long a process waits that joins meanwhile.
+const REFUSED_AGAIN: Duration = Duration::from_secs(1);
 
 /// The most requests that wait for the task. At a fifth of a core for a thousand members with a hundred
 /// limits this is seconds of work; members repeat what is dropped.
@@ -380,7 +384,8 @@ impl Leader {
         let rule_distribution = Arc::<RuleDistribution>::default();
         let office = LeaderTask::new(session, wanted, show, Arc::clone(&rule_distribution));
         let task = tokio::spawn(office.run(received));
-        tokio::spawn(Arc::clone(&rule_distribution).end_with_leader(status.clone()));
+        let distribution = Arc::clone(&rule_distribution);
+        tokio::spawn(candidate_end::end_with_leader(distribution, status.clone()));
         Self {
             messages,
             status,

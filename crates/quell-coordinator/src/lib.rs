@@ -42,6 +42,7 @@ pub mod report;
 pub mod rule_distribution;
 mod rule_follower;
 pub mod rules;
+mod rules_trouble;
 pub mod seen;
 mod serve;
 pub mod session;

@@ -21,6 +21,20 @@ pub fn rate(per_s: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
+/// Units per second, or a dash.
+pub(crate) fn some_rate(per_s: Option<f64>) -> String {
+    per_s.map_or_else(|| "–".to_owned(), rate)
+}
+
+/// A part in percent, or a dash.
+pub(crate) fn some_percent(part: Option<f64>) -> String {
+    match part {
+        None => "–".to_owned(),
+        Some(part) if part > 0.0 && part < 0.05 => "< 0.1 %".to_owned(),
+        Some(part) => format!("{} %", rate(part)),
+    }
+}
+
 /// What is to be said of a fleet, beside its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -18,8 +18,7 @@ use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
 
 use crate::by_member::ByMember;
-use crate::leader::Status;
-use crate::status::RulesTrouble;
+use crate::rules_trouble::RulesTrouble;
 
 /// The most rules of which nodes say how calls were answered.
 pub const MAX_JUDGED: usize = MAX_ANSWERS;
@@ -360,19 +359,9 @@ impl RuleDistribution {
         Ok(())
     }
 
-    /// Ends the candidate whenever this coordinator stops to lead: the next leader has none.
-    pub(crate) async fn end_with_leader(self: Arc<Self>, mut status: watch::Receiver<Status>) {
-        let mut leads = None;
-        loop {
-            let epoch = status.borrow_and_update().epoch;
-            if leads.is_some() && leads != epoch {
-                self.candidate.send_replace(Arc::default());
-            }
-            leads = epoch;
-            if status.changed().await.is_err() {
-                return;
-            }
-        }
+    /// Ends the candidate: nodes are given none.
+    pub(crate) fn end_candidate(&self) {
+        self.candidate.send_replace(Arc::default());
     }
 
     /// The candidate that nodes are given; the id 0 is none.
@@ -689,33 +678,6 @@ mod tests {
         }
         rule_distribution.publish(version(4, "a"));
         assert!(rule_distribution.changes().is_empty());
-    }
-
-    /// A coordinator that leads again does not take up what it was told before.
-    #[tokio::test]
-    async fn a_candidate_ends_with_its_leader() {
-        let rule_distribution = Arc::new(RuleDistribution::default());
-        let (show, status) = watch::channel(Status::default());
-        tokio::spawn(Arc::clone(&rule_distribution).end_with_leader(status));
-        let leads = async |epoch| {
-            show.send_modify(|status| status.epoch = epoch);
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
-            }
-        };
-        leads(Some(7)).await;
-        let candidate = Candidate {
-            id: 1,
-            ..Candidate::default()
-        };
-        rule_distribution.run(candidate).unwrap();
-        show.send_modify(|status| status.members += 1);
-        leads(Some(7)).await;
-        assert_eq!(rule_distribution.candidate().id, 1, "the same leader");
-        leads(None).await;
-        assert_eq!(rule_distribution.candidate().id, 0);
-        leads(Some(9)).await;
-        assert_eq!(rule_distribution.candidate().id, 0);
     }
 
     /// Nodes are believed about the rules that they were asked about, and about no more of them than are kept.

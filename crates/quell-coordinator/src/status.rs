@@ -22,7 +22,10 @@ use crate::leader::{
 };
 use crate::name::CoordinatorName;
 use crate::rule_distribution::RuleDistribution;
+use crate::rules_trouble::texts;
 use crate::seen::CallsStatus;
+
+pub use crate::rules_trouble::RulesTrouble;
 
 /// A number of a generation, such as an epoch or the number of a process start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -158,38 +161,6 @@ pub struct RulesStatus {
     pub applied: usize,
     /// How many nodes follow the rules of the fleet.
     pub followers: usize,
-}
-
-/// Why the newest rules are not in use.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct RulesTrouble {
-    /// Why newer rules are not used.
-    pub refused: Option<String>,
-    /// Why it is not known whether there are newer rules: the store cannot be read.
-    pub unreadable: Option<String>,
-    /// Why nodes are not given rules that are in force.
-    pub missing: Option<String>,
-}
-
-impl RulesTrouble {
-    /// The same in words, for operators.
-    pub fn texts(&self) -> impl Iterator<Item = String> {
-        texts([
-            (
-                "the rules cannot be read, and stay as they are",
-                &self.unreadable,
-            ),
-            ("newer rules are not used", &self.refused),
-            ("rules in force are not known", &self.missing),
-        ])
-    }
-}
-
-/// What is wrong, and why.
-fn texts<const N: usize>(all: [(&str, &Option<String>); N]) -> impl Iterator<Item = String> {
-    let text = |(what, why): (&str, &Option<String>)| Some(format!("{what}: {}", why.as_ref()?));
-    all.map(text).into_iter().flatten()
 }
 
 /// Where a leader is.

@@ -45,13 +45,14 @@ mod failed_logins;
 mod live_pages;
 mod logins;
 mod password;
+mod password_entry;
 mod visits;
 
 pub use certificate::ClientCertificate;
 pub use credentials::{CredentialsError, Grant, NewToken, NodeEntry, Role, TokenName};
 pub use failed_logins::{BARRED, FailedLogins, TOO_MANY_FAILED_LOGINS};
 pub use live_pages::{LivePage, LivePages};
-pub use password::password_entry;
+pub use password_entry::password_entry;
 pub use visits::Visits;
 
 use credentials::Credentials;

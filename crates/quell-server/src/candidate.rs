@@ -21,7 +21,6 @@ use quell_rules::RuleChanges;
 
 pub(crate) use quell_host::candidate::{About, CandidateStatus, Counts};
 
-use crate::http::top::key_body;
 use crate::key_hash::KeyNaming;
 use crate::top::{Refused, SinceStart};
 
@@ -231,7 +230,7 @@ impl Candidate {
     pub(crate) fn status(&self) -> CandidateStatus {
         let keys = self.keys();
         let keys = keys.iter();
-        let keys = keys.filter_map(|key| key_body(key, self.tally.keys.is_hashed()));
+        let keys = keys.filter_map(|key| key.body(self.tally.keys.is_hashed()));
         CandidateStatus {
             about: self.about.clone(),
             counts: self.counts(),

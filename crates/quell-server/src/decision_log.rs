@@ -23,7 +23,7 @@ use crate::budget::{Budget, BudgetShare, CallerBudget};
 use crate::config::Config;
 use crate::error::ServeError;
 use crate::metrics::Metrics;
-use crate::shared::AD_HOC_RULE;
+use quell_host::refused_key::AD_HOC_RULE;
 
 mod line;
 mod writer;

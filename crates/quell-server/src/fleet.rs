@@ -17,6 +17,7 @@ use quell_host::rule_source::RuleSource;
 use quell_host::secret_source::SecretSource;
 
 pub(crate) mod seen;
+pub(crate) mod unshared;
 
 /// The name of the node's file in the data directory.
 const STATE: &str = "fleet";
@@ -161,26 +162,4 @@ fn tell_of_others<'r>(rules: impl Iterator<Item = &'r Rule>) {
 /// The first names of some, for a line of the log.
 fn first<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.take(10).collect::<Vec<_>>().join(", ")
-}
-
-/// How often it is looked whether the fleet shares what the rules say.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// Warns of limits that the fleet does not share, each time that they are others.
-pub(crate) async fn watch_limits(shared: Arc<crate::shared::Shared>) {
-    let mut told = Vec::new();
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let Some(node) = &shared.node else { return };
-        let missing = node.not_shared();
-        if missing != told && !missing.is_empty() {
-            tracing::warn!(
-                limits = first(missing.iter().map(|name| &**name)),
-                count = missing.len(),
-                "rules of this node are of the fleet, and its coordinators do not share their limits: calls \
-                 on them are refused; give the coordinators the same rules"
-            );
-        }
-        told = missing;
-    }
 }

@@ -6,20 +6,17 @@
 //! are gone; then a point may show too little, never too much.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use quell::Operation;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::metrics::{ALLOWED, BUCKETS, DENIED, Histogram, Metrics, WOULD_REFUSE, place};
-use crate::shared::Shared;
 
 pub(crate) mod file;
+pub(crate) mod record;
 pub(crate) use quell_host::history::{Change, Numbers, Point, Series, Span};
 
 /// Changes that are kept; the log has them all.
@@ -161,30 +158,6 @@ impl History {
             series.add(span, point);
         }
         self.points.send_modify(|points| *points += 1);
-    }
-}
-
-/// Reads the numbers once a second, for ever.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.tick().await;
-    let (mut before, mut since) = (Counts::total(&shared.metrics), Instant::now());
-    for second in 1_u64.. {
-        ticks.tick().await;
-        let (total, now) = (Counts::total(&shared.metrics), Instant::now());
-        let millis = now.duration_since(since).as_millis();
-        shared.history.add(&Point {
-            at: Timestamp::now().as_second(),
-            millis: u64::try_from(millis).unwrap_or(u64::MAX),
-            counts: total.with(&before, u64::saturating_sub),
-        });
-        (before, since) = (total, now);
-        if second.is_multiple_of(WRITE_EVERY) {
-            let shared = Arc::clone(&shared);
-            // On a thread that answers no calls.
-            let _ = tokio::task::spawn_blocking(move || shared.history.write(&shared.config)).await;
-        }
     }
 }
 

@@ -35,7 +35,6 @@ pub(crate) mod top;
 mod unread;
 
 pub(crate) use connection::{HttpService, rejection, run};
-pub(crate) use health::RecentHealth;
 pub(crate) use quell_host::caller::Purpose;
 pub(crate) use quell_host::reply::no_tls;
 

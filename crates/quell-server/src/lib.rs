@@ -26,6 +26,7 @@ pub mod config;
 mod connections;
 mod decision_log;
 mod error;
+mod failed_call;
 mod fleet;
 mod health;
 mod history;

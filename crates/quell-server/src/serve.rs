@@ -27,7 +27,6 @@ use crate::error::ServeError;
 use crate::fleet::{self, Node};
 use crate::health::{Health, Phase};
 use crate::history::History;
-use crate::http::RecentHealth;
 use crate::http::{HttpService, Purpose};
 use crate::key_hash::KeyNaming;
 use crate::listen::Listener;
@@ -135,7 +134,6 @@ async fn start(
         limiter,
         metrics,
         health: Health::default(),
-        recent_health: RecentHealth::default(),
         phase: watch::Sender::default(),
         connections: Connections::default(),
         started: Instant::now(),
@@ -571,7 +569,7 @@ impl Server {
         let (shared, upkeep) = (|| Arc::clone(&self.shared), &mut self.upkeep);
         upkeep.spawn(sweep::run(shared()));
         if self.shared.config.console {
-            upkeep.spawn(history::run(shared()));
+            upkeep.spawn(history::record::run(shared()));
         }
         upkeep.spawn(store_check::run(shared()));
         upkeep.spawn(reload::run(shared(), watch));
@@ -580,7 +578,7 @@ impl Server {
             upkeep.spawn(reload::follow(shared(), Arc::clone(stored)));
         }
         if self.shared.node.is_some() {
-            upkeep.spawn(fleet::watch_limits(shared()));
+            upkeep.spawn(fleet::unshared::watch(shared()));
         }
         if let Some(snapshots) = &self.snapshots {
             snapshots.announce();

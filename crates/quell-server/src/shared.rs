@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use quell::store::{BanCursor, BanPage, Banned, Finished};
-use quell::{AskError, Ending, Limiter, Operation, Query};
-use quell_core::time::Now;
+use quell::{AskError, Ending, Limiter};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
@@ -19,7 +18,6 @@ use crate::decision_log::DecisionLog;
 use crate::fleet::Node;
 use crate::health::{Health, Phase};
 use crate::history::History;
-use crate::http::RecentHealth;
 use crate::listen::{ListenScope, ListenSettings};
 use crate::metrics::{ListenerMetrics, Metrics};
 use crate::rules::RuleSources;
@@ -31,7 +29,7 @@ use crate::traces::Traces;
 /// Bans that a page of their list has at most: a few hundred kilobytes, and 125 times a short call to a store.
 pub(crate) const MAX_BANS: usize = 1_000;
 
-pub(crate) use quell_host::refused_key::AD_HOC_RULE;
+pub(crate) use crate::failed_call::FailedCall;
 
 /// What all parts of one server share.
 #[derive(Debug)]
@@ -44,8 +42,6 @@ pub(crate) struct Shared {
     pub(crate) limiter: Limiter<ServerStore>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
-    /// What pages show of it.
-    pub(crate) recent_health: RecentHealth,
     pub(crate) phase: watch::Sender<Phase>,
     /// What the buffers of all connections may have but those of the listener for administration.
     pub(crate) buffers: Arc<Budget>,
@@ -66,33 +62,6 @@ pub(crate) struct Shared {
     pub(crate) by_hand: AtomicU64,
     /// None: this server is no node of a fleet.
     pub(crate) node: Option<Node>,
-}
-
-/// A call that got no answer.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(
-    not(feature = "otel"),
-    expect(dead_code, reason = "only traces read it")
-)]
-pub(crate) struct FailedCall<'a> {
-    pub(crate) begun: Now,
-    /// `None`: the end of a hold.
-    pub(crate) operation: Option<Operation>,
-    pub(crate) domain: &'a str,
-    /// The fields of the request, as lines.
-    pub(crate) context: &'a [u8],
-}
-
-impl<'a> FailedCall<'a> {
-    /// A query that began at `begun`.
-    pub(crate) fn new(operation: Operation, query: &'a Query<'_>, begun: Now) -> Self {
-        Self {
-            begun,
-            operation: Some(operation),
-            domain: query.domain(),
-            context: query.context(),
-        }
-    }
 }
 
 impl Shared {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell_core::key::with_ad_hoc;
 use quell_core::time::Monotonic;
+use quell_host::refused_key::KeyBody;
 
 use crate::key_hash::{KeyHash, KeyNaming};
 use crate::metrics::Number;
@@ -185,6 +186,17 @@ fn sort(keys: &mut [Refused]) {
         let by_count = other.at_most.cmp(&one.at_most);
         by_count.then_with(|| one.name.cmp(&other.name))
     });
+}
+
+impl Refused {
+    /// What is shown of it, by its hash alone if that is wanted; none if its bytes are no key.
+    pub(crate) fn body(&self, is_hashed: bool) -> Option<KeyBody> {
+        let key = KeyBody::read(&self.name, self.at_least, self.at_most)?;
+        Some(match is_hashed {
+            true => key.hashed(self.hash.to_string()),
+            false => key,
+        })
+    }
 }
 
 /// Counts refusals by key since it was made, without an end. One that comes while another thread counts is

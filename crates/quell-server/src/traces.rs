@@ -33,10 +33,11 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::error::ServeError;
+use crate::failed_call::FailedCall;
 use crate::key_hash::KeyHash;
 use crate::metrics::Metrics;
 use crate::sample::one_in;
-use crate::shared::{AD_HOC_RULE, FailedCall};
+use quell_host::refused_key::AD_HOC_RULE;
 
 mod export;
 

@@ -13,8 +13,8 @@ use quell_core::time::Now;
 
 use crate::config::Config;
 use crate::error::ServeError;
+use crate::failed_call::FailedCall;
 use crate::metrics::Metrics;
-use crate::shared::FailedCall;
 
 /// None of these exists.
 #[derive(Debug)]

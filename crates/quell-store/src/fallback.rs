@@ -53,6 +53,7 @@ mod refusal;
 mod repay;
 #[cfg(test)]
 mod schedules;
+mod shared_limit;
 mod stampede;
 
 use background::Background;

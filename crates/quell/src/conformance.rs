@@ -32,6 +32,7 @@ mod in_micros;
 mod learning;
 mod model;
 mod model_holds;
+mod model_ids;
 mod rules;
 mod rungs;
 mod warming;

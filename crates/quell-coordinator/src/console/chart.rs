@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use quell_host::history::{Point, Series, Span};
 use serde::Serialize;
 
-use super::overview::some_percent;
 use crate::history::{Counts, History, Share, per_s};
-use crate::report::rate;
+use crate::report::{rate, some_percent};
 
 /// Nodes that a chart shows one by one.
 const MAX_NODES: usize = 8;

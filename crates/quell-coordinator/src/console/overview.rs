@@ -10,37 +10,21 @@ use quell_host::console::candidate::candidate_now;
 use quell_host::console::key_table::{FleetCalls, Key};
 use quell_host::console::page::{Fields, PageResult, Viewer};
 use quell_host::console::shell::{Watcher, chart_event, event, events};
-use quell_host::history::Span;
 use quell_host::refused_key::between;
 use tokio::sync::watch;
 
 use super::Console;
 use super::chart::{self, Drawn, View};
-use super::pages::NodeNow;
+use super::node_now::NodeNow;
+use super::wish::{Wish, query};
 use crate::report::{
-    Kind, head, key_words, notes, now_ms, rate, state, troubles_and_others, whose, within,
+    Kind, head, key_words, notes, now_ms, rate, some_percent, some_rate, state,
+    troubles_and_others, whose, within,
 };
 use quell_host::wait;
 
 /// Nodes on a page.
 const MAX_NODES: usize = 100;
-
-/// What a person wants to see.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Wish {
-    /// The limit whose shares are shown; empty: the first.
-    limit: String,
-    /// Only nodes whose number begins so, or that are in this state.
-    find: String,
-    /// How many of them were shown on the pages before.
-    from: usize,
-    /// Instead the only node that is shown.
-    pub(super) node: Option<u32>,
-    /// The charts go back a day, and not an hour.
-    is_day: bool,
-    /// Instead the rules that run in shadow.
-    has_candidate: bool,
-}
 
 #[derive(Template)]
 #[template(path = "fleet/overview.html")]
@@ -91,80 +75,6 @@ impl LimitRow<'_> {
     /// Or nodes have parts of a larger limit.
     fn is_within(&self) -> bool {
         self.limit.may_use_per_s <= self.limit.rate_per_s
-    }
-}
-
-/// Units per second, or a dash.
-pub(super) fn some_rate(per_s: Option<f64>) -> String {
-    per_s.map_or_else(|| "–".to_owned(), rate)
-}
-
-/// A part in percent, or a dash.
-pub(super) fn some_percent(part: Option<f64>) -> String {
-    match part {
-        None => "–".to_owned(),
-        Some(part) if part > 0.0 && part < 0.05 => "< 0.1 %".to_owned(),
-        Some(part) => format!("{} %", rate(part)),
-    }
-}
-
-impl Wish {
-    pub(super) fn new(asked: &Fields) -> Self {
-        Self {
-            limit: asked.get("limit").to_owned(),
-            find: asked.get("find").to_owned(),
-            from: asked.get("from").parse().unwrap_or_default(),
-            node: asked.get("node").parse().ok(),
-            is_day: asked.get("span") == "day",
-            has_candidate: asked.get("of") == "candidate",
-        }
-    }
-
-    /// The same wish with another limit, or from another node.
-    pub(super) fn query(&self, limit: &str, from: usize) -> String {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("limit", limit);
-        if !self.find.is_empty() {
-            query.append_pair("find", &self.find);
-        }
-        if from > 0 {
-            query.append_pair("from", &from.to_string());
-        }
-        if self.is_day {
-            query.append_pair("span", "day");
-        }
-        query.finish()
-    }
-
-    /// What asks for charts of an hour and of a day, and whether they are shown.
-    pub(super) fn spans(&self, limit: &str) -> [(&'static str, String, bool); 2] {
-        [("1 hour", false), ("1 day", true)].map(|(name, is_day)| {
-            let wish = Self {
-                is_day,
-                ..self.clone()
-            };
-            (name, wish.query(limit, self.from), is_day == self.is_day)
-        })
-    }
-
-    /// What the charts show of a limit.
-    pub(super) const fn view<'a>(&self, limit: &'a str) -> View<'a> {
-        let (node, span) = (self.node, if self.is_day { Span::Day } else { Span::Hour });
-        View { limit, node, span }
-    }
-
-    /// The limit that is shown.
-    fn limit<'a>(&'a self, status: &'a FleetStatus) -> &'a str {
-        match status.limits.first() {
-            Some(first) if self.limit.is_empty() => &first.name,
-            _ => &self.limit,
-        }
-    }
-
-    fn is_of(&self, node: &NodeStatus) -> bool {
-        let find = self.find.trim().to_ascii_lowercase();
-        let number = find.strip_prefix("node-").unwrap_or(&find);
-        node.member.to_string().starts_with(number) || state(node.state).starts_with(&find)
     }
 }
 
@@ -259,11 +169,6 @@ fn limit_rows<'a>(status: &'a FleetStatus, wish: &Wish) -> Vec<LimitRow<'a>> {
         }
     };
     status.limits.iter().map(row).collect()
-}
-
-/// What asks for the overview with this limit.
-pub(super) fn query(limit: &str) -> String {
-    Wish::default().query(limit, 0)
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {

@@ -10,9 +10,10 @@ use quell_host::console::page::{Done, Fields, PageError, PageResult, Viewer, or_
 use quell_host::fleet_member::read_number;
 use quell_host::shell_word::quoted;
 
-use super::overview::{Wish, query, some_rate};
+use super::node_now::NodeNow;
+use super::wish::Wish;
 use super::{Console, change, chart};
-use crate::report::{rate, state};
+use crate::report::rate;
 
 /// Shares of a preview that are shown, those that change most first.
 const MAX_SHARES: usize = 1_000;
@@ -38,29 +39,6 @@ impl NodePage<'_> {
     /// Whether a drained node was not heard since, so that it still has its part and its seat.
     fn waits_to_drain(node: &NodeStatus) -> bool {
         node.draining && node.state != NodeState::Draining
-    }
-}
-
-/// What changes every second of the page of a node.
-#[derive(Template)]
-#[template(path = "fleet/node_now.html")]
-pub(super) struct NodeNow<'a> {
-    node: Option<&'a NodeStatus>,
-    /// The limit that is shown over time.
-    limit: &'a str,
-}
-
-impl<'a> NodeNow<'a> {
-    /// Shows the first limit of the node if none is said.
-    pub(super) fn new(status: &'a FleetStatus, member: u32, limit: &'a str) -> Self {
-        let node = status.nodes.iter().find(|node| node.member == member);
-        let first = node.and_then(|node| node.limits.first());
-        Self {
-            limit: first
-                .filter(|_| limit.is_empty())
-                .map_or(limit, |first| &first.name),
-            node,
-        }
     }
 }
 

@@ -21,9 +21,9 @@ use super::judge::Judge;
 use super::raise::raise;
 use super::rejected_joins::RejectedJoins;
 use super::tally::Tally;
-use super::unwritten::REFUSED_AGAIN;
 use super::{
-    ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status, Wanted,
+    ChangeError, Edit, Ended, Heard, Message, Outboxes, REFUSED_AGAIN, Refused, ReplySender,
+    Status, Wanted,
 };
 use crate::codec::{
     CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,

@@ -4,20 +4,16 @@
 //! whoever asks for that is told why, and operators see it. The store is tried again until it writes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use quell_shares::leader::Effect;
 use quell_shares::message::{NoSeat, Response};
 use quell_shares::plan::MemberId;
 use tokio::time::sleep;
 
-use super::ChangeError;
 use super::leader_task::{Done, LeaderTask};
+use super::{ChangeError, REFUSED_AGAIN};
 use crate::session::key;
 use crate::store::{Committed, ConfigStore, StoreError, Write};
-
-/// How often a store that refuses to write is tried again, and how long a process waits that joins meanwhile.
-pub(super) const REFUSED_AGAIN: Duration = Duration::from_secs(1);
 
 impl<S: ConfigStore> LeaderTask<S> {
     /// Notes what came of a write.

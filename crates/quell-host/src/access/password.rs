@@ -11,10 +11,8 @@ use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
 use argon2::{Algorithm, Argon2, Version};
 use serde::{Deserialize, Serialize};
 
-use super::credentials::{Role, TokenName, user_entry};
-
 /// Fewest characters of a password (NIST SP 800-63B asks for 15 or, beside something else, 8).
-const MIN_CHARACTERS: usize = 12;
+pub(super) const MIN_CHARACTERS: usize = 12;
 
 /// Longest password, in bytes.
 pub(super) const MAX_PASSWORD: usize = 1_024;
@@ -37,7 +35,7 @@ pub struct HashedPassword(PasswordHash);
 
 impl HashedPassword {
     /// Hashes a password with a salt of 128 random bits.
-    fn new(password: &str) -> Result<Self, String> {
+    pub(super) fn new(password: &str) -> Result<Self, String> {
         let mut salt = [0; Salt::RECOMMENDED_LENGTH];
         getrandom::fill(&mut salt).map_err(|error| error.to_string())?;
         let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &salt);
@@ -107,30 +105,6 @@ impl fmt::Debug for HashedPassword {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HashedPassword")
     }
-}
-
-/// The entry in a file of credentials of a user who logs in with `password`; no domains mean all. Takes
-/// tens of milliseconds and 19 MiB.
-///
-/// # Errors
-/// What to write, if the password is too short or too long, or nobody could use such an entry.
-pub fn password_entry(
-    name: TokenName,
-    password: &str,
-    roles: Vec<Role>,
-    domains: Option<Vec<String>>,
-) -> Result<String, String> {
-    if password.chars().count() < MIN_CHARACTERS {
-        return Err(format!(
-            "the password is too short: write at least {MIN_CHARACTERS} characters, such as four words"
-        ));
-    }
-    if password.len() > MAX_PASSWORD {
-        return Err(format!(
-            "the password is longer than {MAX_PASSWORD} bytes: write a shorter one"
-        ));
-    }
-    user_entry(name, HashedPassword::new(password)?, roles, domains)
 }
 
 #[cfg(test)]
@@ -204,19 +178,5 @@ mod tests {
             assert!(said.contains(told), "{text}: {said}");
             assert!(text.is_empty() || !said.contains(&text), "{said}");
         }
-    }
-
-    #[test]
-    fn an_entry_needs_a_password_of_some_length() {
-        let entry = |password: &str| {
-            password_entry("ada".parse().unwrap(), password, vec![Role::Read], None)
-        };
-        assert!(entry("elevenchars").unwrap_err().contains("at least 12"));
-        assert!(
-            entry(&"x".repeat(1_025))
-                .unwrap_err()
-                .contains("1024 bytes")
-        );
-        assert!(entry("twelve chars").unwrap().contains("$argon2id$"));
     }
 }

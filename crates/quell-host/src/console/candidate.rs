@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 
 use super::key_table::{Key, KeyTable, key_rows};
 use super::page::{PageResult, Viewer, instant};
-use super::rules::RulesPages;
+use super::rules_pages::RulesPages;
 use super::shell::redirect;
 use crate::candidate::{CandidateNodes, CandidateStatus, Counts};
 use crate::candidate_routes::operator;

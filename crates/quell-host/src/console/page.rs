@@ -13,6 +13,7 @@ use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::access::{Caller, Denied, Role};
 use crate::caller::Client;
+use crate::head::Head as _;
 use crate::reply;
 use crate::shell_word::quoted;
 
@@ -271,4 +272,10 @@ pub fn instant(seconds: i64) -> String {
 pub fn anybody(request: &Request) -> Caller {
     let client = request.extensions().get::<Client>();
     client.map_or(Caller::Stranger, |client| client.caller.clone())
+}
+
+/// The host that a request was sent to, as a stranger may have written it.
+pub fn host(request: &Request) -> Option<&str> {
+    let host = request.hosts().next()?;
+    std::str::from_utf8(host).ok()
 }

@@ -14,6 +14,7 @@ use quell_rules::{EditedRules, TextFile, read_texts, set_fields};
 
 use super::candidate;
 use super::page::{Fields, PageError, PageResult, Viewer, html, instant};
+use super::rules_pages::RulesPages;
 use super::shell::{Shell, redirect, with_status};
 use crate::candidate::About;
 use crate::candidate_routes::Operator;
@@ -32,15 +33,6 @@ const TEST_TIME: Duration = Duration::from_secs(2);
 
 /// Versions in a history; `quell rules history` has the others.
 const MAX_VERSIONS: usize = 30;
-
-/// What the pages about rules share.
-#[derive(Debug)]
-pub struct RulesPages {
-    /// The frame of the pages.
-    pub shell: Arc<Shell>,
-    /// The process that has the rules.
-    pub host: Arc<dyn RulesHost>,
-}
 
 /// The routes of the pages about rules.
 pub fn routes<S: Clone + Send + Sync + 'static>(

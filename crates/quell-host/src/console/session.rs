@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use sha2::Sha256;
 
-use super::shell::host;
+use super::page::host;
 use crate::access::{Access, Grant, TokenName};
 
 /// How long a session lasts, in seconds: a working day.

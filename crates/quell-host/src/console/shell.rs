@@ -1,5 +1,5 @@
-//! Shell: what the consoles of servers and of coordinators have in common: login and sessions, the guard
-//! against other sites' pages, assets, the frame of a page, and streams of what is live.
+//! Shell: what the consoles of servers and of coordinators have in common: who looks at a page, its frame, and streams
+//! of what is live.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,15 +8,10 @@ use std::time::{Duration, Instant};
 use askama::Template;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, LOCATION, ORIGIN, REFERRER_POLICY, RETRY_AFTER,
-    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
-};
-use axum::http::{Extensions, HeaderName, HeaderValue, Method, StatusCode};
-use axum::middleware::{self, Next};
+use axum::extract::Request;
+use axum::http::header::{LOCATION, ORIGIN, SET_COOKIE};
+use axum::http::{Extensions, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
 use futures_util::StreamExt as _;
 use futures_util::stream::unfold;
 use quell_core::address::canonical;
@@ -27,16 +22,14 @@ use tokio::sync::Mutex;
 
 use super::host::{Host, Ingress, Standalone};
 use super::page::{
-    Done, ErrorPage, Fields, Menu, PageError, PageResult, Shown, Viewer, anybody, html, visible,
+    Done, ErrorPage, Fields, Menu, PageError, PageResult, Viewer, anybody, host, html, visible,
 };
-use super::rules;
 use super::session::{OF_COORDINATOR, Sessions};
-use super::{assets, sign_in};
 use crate::access::{Access, Caller, ClientCertificate, Grant, LivePage, LivePages, Role, Visits};
 use crate::caller::Purpose;
 use crate::caller::{Client, address, authenticate};
 use crate::candidate_routes::Candidacy;
-use crate::head::{Fields as _, Head as _, is_address};
+use crate::head::{Fields as _, is_address};
 use crate::history::origin;
 use crate::reply::Endless;
 use crate::rules_host::RulesHost;
@@ -48,7 +41,6 @@ pub const HOME: &str = "/console";
 
 /// The page to log in.
 pub const LOGIN: &str = "/console/login";
-const LOGOUT: &str = "/console/logout";
 
 /// What commands ask that are about a server.
 pub const SERVER_URL: &str = "http://127.0.0.1:8080";
@@ -62,19 +54,6 @@ pub const MAX_FORM: usize = 16 * 1_024;
 /// How long a stream lasts. The browser asks for another one, and shows again who it is.
 const LENGTH: Duration = Duration::from_secs(15 * 60);
 
-/// Everything comes from this server, and nothing is inline.
-const POLICY: &str =
-    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
-
-/// Fields of every answer, unless the page says otherwise.
-const FIELDS: [(HeaderName, &str); 4] = [
-    (CONTENT_SECURITY_POLICY, POLICY),
-    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    // With `no-referrer` browsers send no origin with a form.
-    (REFERRER_POLICY, "same-origin"),
-    (CACHE_CONTROL, "no-store"),
-];
-
 /// The frame of a console.
 #[derive(Debug)]
 pub struct Shell {
@@ -87,7 +66,7 @@ pub struct Shell {
     pub sessions: Sessions,
     /// The URL that commands ask by themselves.
     usual: &'static str,
-    visits: Visits,
+    pub(super) visits: Visits,
     live: Arc<LivePages>,
     /// Held by work that takes long.
     turn: Mutex<()>,
@@ -110,14 +89,6 @@ struct Layout<'a> {
 /// Marks a request that a proxy sent which may name people.
 #[derive(Clone, Copy, Debug)]
 struct OfProxy;
-
-/// In place of what was to be checked.
-#[derive(Template)]
-#[template(
-    source = "<p class=\"box warn\">Your session is over. Log in in another tab, and nothing of this is lost.</p>",
-    ext = "html"
-)]
-struct SessionOver;
 
 impl Shell {
     /// The frame of a console with a cookie and an address of its own.
@@ -151,30 +122,6 @@ impl Shell {
     pub fn standalone(access: Arc<Access>, ingress: Ingress, menu: Menu) -> Arc<Self> {
         let kind = (OF_COORDINATOR, COORDINATOR_URL);
         Self::new(Arc::new(Standalone::new(access)), ingress, kind, menu)
-    }
-
-    /// `pages`, guarded, with the pages to log in and out and the assets.
-    pub fn mount<S: Clone + Send + Sync + 'static>(
-        self: &Arc<Self>,
-        pages: Router<S>,
-    ) -> Router<S> {
-        let own = Router::new()
-            .route(LOGIN, get(sign_in::page).post(sign_in::log_in))
-            .route(LOGOUT, post(sign_in::log_out))
-            .route("/console/assets/{name}", get(assets::asset))
-            .route("/console/", get(async || redirect(HOME)))
-            .route("/console/{*unknown}", get(unknown))
-            .with_state(Arc::clone(self));
-        let guard = middleware::from_fn_with_state(Arc::clone(self), guard);
-        pages.merge(own).route_layer(guard)
-    }
-
-    /// The pages about rules, of a process that is no server.
-    pub fn rules<S: Clone + Send + Sync + 'static>(
-        self: &Arc<Self>,
-        host: Arc<dyn RulesHost>,
-    ) -> Router<S> {
-        rules::routes(self, host)
     }
 
     /// `/v1/candidate` of a process that is no server.
@@ -325,7 +272,7 @@ impl Shell {
     }
 
     /// The page of an error.
-    fn error(&self, problem: &Problem, caller: Caller) -> Response {
+    pub(super) fn error(&self, problem: &Problem, caller: Caller) -> Response {
         let viewer = Viewer {
             caller,
             url: String::new(),
@@ -340,7 +287,7 @@ impl Shell {
 
     /// Takes a caller for the person whom a proxy names; else one who has shown nothing else for the person
     /// whose session it is.
-    fn recognise(&self, request: &mut Request) {
+    pub(super) fn recognise(&self, request: &mut Request) {
         if self.is_of_proxy(request) {
             request.extensions_mut().insert(OfProxy);
             let caller = self.named(request);
@@ -403,72 +350,6 @@ async fn take_turn<T: Send + 'static>(
     let done = tokio::task::spawn_blocking(work).await;
     let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
     done.map_err(|error| Box::new(interrupted(error)))
-}
-
-/// No page has this address.
-async fn unknown() -> PageError {
-    Problem::new(ProblemKind::NotFound, "the console has no such page").into()
-}
-
-/// Refuses what another site's page sent, says who the caller is, and adds the fields of every answer.
-async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next) -> Response {
-    let is_page = request.method() == Method::GET;
-    let is_safe = is_page || request.method() == Method::HEAD;
-    let is_fragment = request.headers().contains_key("hx-request");
-    shell.recognise(&mut request);
-    let caller = anybody(&request);
-    let mut answer = if is_safe || is_same_origin(&request) {
-        let is_sign_in = [LOGIN, LOGOUT].contains(&request.uri().path());
-        let is_over = !is_safe && !is_sign_in && caller == Caller::Stranger;
-        match shell.visits.admit(&caller, address(&request)) {
-            // What is checked while it is written stays where it is.
-            Ok(()) if is_over && is_fragment => html(&SessionOver),
-            Ok(()) if is_over => sign_in::keep(&shell, request).await.into_response(),
-            Ok(()) => next.run(request).await,
-            Err(problem) => ([(RETRY_AFTER, "1")], PageError::from(problem)).into_response(),
-        }
-    } else {
-        let detail = "a page of another site may have sent this: use the forms of the console";
-        PageError::from(Problem::new(ProblemKind::Forbidden, detail)).into_response()
-    };
-    if let Some(Shown(problem)) = answer.extensions_mut().remove() {
-        let wait = answer.headers_mut().remove(RETRY_AFTER);
-        answer = shell.error(&problem, caller);
-        answer
-            .headers_mut()
-            .extend(wait.map(|wait| (RETRY_AFTER, wait)));
-    }
-    let mut answer = match answer.status() {
-        StatusCode::UNAUTHORIZED if is_page => redirect(LOGIN),
-        _ => answer,
-    };
-    let fields = answer.headers_mut();
-    for (name, value) in FIELDS {
-        let value = HeaderValue::from_static(value);
-        fields.entry(name).or_insert(value);
-    }
-    answer
-}
-
-/// Whether a page of this server sent a request: the browser says so. Every browser sends the origin of a
-/// form; other programs ask `/v1`.
-fn is_same_origin(request: &Request) -> bool {
-    let field = |name: &str| request.headers().get(name).and_then(|it| it.to_str().ok());
-    let site = field("sec-fetch-site");
-    let origin = field(ORIGIN.as_str()).and_then(|origin| origin.split_once("://"));
-    let is_own = origin
-        .zip(host(request))
-        .is_some_and(|((_, origin), host)| {
-            // A name may be written in capitals, and the origin has it in small letters.
-            origin.eq_ignore_ascii_case(host)
-        });
-    is_own && site.is_none_or(|site| site == "same-origin")
-}
-
-/// The host that a request was sent to, as a stranger may have written it.
-pub fn host(request: &Request) -> Option<&str> {
-    let host = request.hosts().next()?;
-    std::str::from_utf8(host).ok()
 }
 
 /// A page with the status of a problem.

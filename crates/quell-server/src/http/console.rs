@@ -10,9 +10,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 
+use super::health::RecentHealth;
 use crate::shared::Shared;
 use quell_host::console::host::Ingress;
 use quell_host::console::key_table;
+use quell_host::console::mount::mount;
 use quell_host::console::page::Menu;
 use quell_host::console::shell::{SERVER_URL, Shell};
 use quell_host::console::{page, rules, session, shell};
@@ -37,6 +39,7 @@ const MENU: Menu = &[
 struct Console {
     shared: Arc<Shared>,
     shell: Arc<Shell>,
+    health: RecentHealth,
 }
 
 /// The routes of the console.
@@ -52,6 +55,7 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
     let console = Arc::new(Console {
         shared: Arc::clone(shared),
         shell: Arc::clone(&shell),
+        health: RecentHealth::default(),
     });
     let pages = Router::new()
         .route(key_table::KEYS_PATH, get(keys::page).post(keys::act))
@@ -60,5 +64,6 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
         .with_state(console);
-    shell.mount(pages.merge(rules::routes(&shell, Arc::<Shared>::clone(shared))))
+    let rules = rules::routes(&shell, Arc::<Shared>::clone(shared));
+    mount(&shell, pages.merge(rules))
 }

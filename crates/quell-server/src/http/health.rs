@@ -299,7 +299,7 @@ const HEALTH_AGE: Duration = Duration::from_millis(250);
 
 /// Health that was read a moment ago.
 #[derive(Default)]
-pub(crate) struct RecentHealth(tokio::sync::Mutex<Option<(Instant, Arc<HealthBody>)>>);
+pub(super) struct RecentHealth(tokio::sync::Mutex<Option<(Instant, Arc<HealthBody>)>>);
 
 impl fmt::Debug for RecentHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -308,8 +308,8 @@ impl fmt::Debug for RecentHealth {
 }
 
 /// Health for a page: read at most a few times a second, whoever asks.
-pub(super) async fn recent(shared: &Shared) -> Arc<HealthBody> {
-    let mut recent = shared.recent_health.0.lock().await;
+pub(super) async fn recent(shared: &Shared, recent: &RecentHealth) -> Arc<HealthBody> {
+    let mut recent = recent.0.lock().await;
     let known = recent.as_ref().filter(|(at, _)| at.elapsed() < HEALTH_AGE);
     if let Some((_, body)) = known {
         return Arc::clone(body);

@@ -17,7 +17,8 @@ use super::reply::{self, RouteResult};
 use crate::access::Role;
 use crate::metrics::{ALLOWED, DENIED, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE};
 use crate::outage::OutageEffects;
-use crate::shared::{AD_HOC_RULE, Shared};
+use crate::shared::Shared;
+use quell_host::refused_key::AD_HOC_RULE;
 
 /// Appends metrics of one number each: name, type and help, and the value.
 macro_rules! numbers {

@@ -12,7 +12,6 @@ use super::caller::caller;
 use super::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
 use crate::shared::Shared;
-use crate::top::Refused;
 
 /// Keys in a list without `count`.
 const KEYS: usize = 20;
@@ -25,15 +24,6 @@ struct TopBody {
     keys: Vec<KeyBody>,
     /// How far back refusals are counted.
     window_ms: u64,
-}
-
-/// A key that was refused, by its hash alone if that is wanted; none if its bytes are no key.
-pub(crate) fn key_body(refused: &Refused, is_hashed: bool) -> Option<KeyBody> {
-    let key = KeyBody::read(&refused.name, refused.at_least, refused.at_most)?;
-    Some(match is_hashed {
-        true => key.hashed(refused.hash.to_string()),
-        false => key,
-    })
 }
 
 /// The query string.
@@ -104,7 +94,7 @@ fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>,
     let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
     let is_hashed = wanted.hash || shared.top.naming().is_hashed;
     let keys = refused.iter().filter_map(|refused| {
-        let key = key_body(refused, is_hashed)?;
+        let key = refused.body(is_hashed)?;
         let is_shown = caller.reaches(&key.domain) && wanted.wants(&key.domain, &key.rule);
         is_shown.then_some(key)
     });

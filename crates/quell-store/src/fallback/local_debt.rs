@@ -22,7 +22,7 @@ use quell_core::on_failure::OnFailure;
 use quell_core::time::{Monotonic, Now};
 use tokio::sync::watch;
 
-use super::local_share::SharedLimit;
+use super::shared_limit::SharedLimit;
 use crate::remote::RemoteFailure;
 
 /// What this node let pass of one key.

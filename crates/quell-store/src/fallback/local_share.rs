@@ -13,18 +13,17 @@
 //! until [`RECOVERY`] is over ([`LocalShares::admit`]). Then the share is dropped.
 
 use std::collections::{HashMap, VecDeque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use quell_core::algorithm::{Algorithm, At, Edges};
+use quell_core::algorithm::{At, Edges};
 use quell_core::bucket_replay::{charge_anyway, state_with_use};
 use quell_core::charge::{Charge, Entry, Operation, ban, decide, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::key::Key;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{Limit, LimitId};
 use quell_core::on_failure::OnFailure;
 use quell_core::state::State;
 use quell_core::time::Now;
@@ -32,6 +31,7 @@ use tokio::time::Instant;
 
 use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge, LastAnswer};
 use super::local_debt::{LocalDebt, PaymentOrder, PaymentOutcome, PaymentStart};
+use super::shared_limit::SharedLimit;
 use crate::sync::Mutex;
 use quell::clock::{Clock, read_again};
 
@@ -55,45 +55,6 @@ const OVERHEAD: usize = size_of::<LocalShare>() + 16 + 64 + 32 + 32;
 
 /// The number of precomputed shares of limits; further ones are computed each time.
 const MAX_LIMITS: usize = 4_096;
-
-/// A limit and this node's part of it.
-#[derive(Debug)]
-pub(super) struct SharedLimit {
-    /// The limit in the store.
-    pub(super) whole: ActiveLimit,
-    share: ActiveLimit,
-    /// The share, for counting debts.
-    pub(super) counted: Limit,
-    pub(super) nodes: NonZeroU32,
-}
-
-impl SharedLimit {
-    fn new(whole: &ActiveLimit, nodes: NonZeroU32) -> Option<Self> {
-        // Permits come back only where they are held, so they are not shared.
-        if whole.limit.lease().is_some() {
-            return None;
-        }
-        let share = whole.limit.share(nodes)?;
-        Some(Self {
-            whole: whole.clone(),
-            counted: share.without_warm_up(),
-            share: ActiveLimit {
-                limit: share,
-                ..whole.clone()
-            },
-            nodes,
-        })
-    }
-
-    /// Whether states under it grow with their use.
-    fn grows(&self) -> bool {
-        let algorithm = self.share.limit.algorithm();
-        matches!(
-            algorithm,
-            Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_)
-        )
-    }
-}
 
 /// A charge that this node decides by itself.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use quell_core::rule::{CalendarEdges, Changes, ReplacedLimit};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 
-use super::model_holds::Ids;
+use super::model_ids::Ids;
 use crate::calendar::SystemCalendar;
 use crate::store::{
     Action, AdminStore, Answer, BanList, BanPage, BanPlace, BanSource, Banned, Charges, Finished,

@@ -1,53 +1,18 @@
 //! The model's holds: ids in one map, each with the bytes of its keys.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quell_core::actual::CostOrigin;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::claim::{self, Claim};
-use quell_core::cost::Cost;
-use quell_core::decision::Decision;
 use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::{Monotonic, Now};
 
 use super::model::{Model, at, entries};
+use super::model_ids::{Id, Ids, Place};
 use crate::store::memory::RETENTION;
 use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
-
-/// What the model knows about ids.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Ids {
-    known: BTreeMap<HoldId, Id>,
-}
-
-#[derive(Clone, Debug)]
-struct Id {
-    status: HoldStatus,
-    places: Vec<Place>,
-    descriptors: usize,
-    decisions: Vec<Decision>,
-    /// The delay that follows its turn.
-    delay: Duration,
-    keep: Duration,
-    due: Monotonic,
-}
-
-#[derive(Clone, Debug)]
-struct Place {
-    key: Vec<u8>,
-    cost: Cost,
-    origin: CostOrigin,
-}
-
-impl Id {
-    /// It waits for `wait` more.
-    fn postpone(&mut self, wait: Duration, now: Monotonic) {
-        let stay = self.delay.saturating_add(self.keep);
-        self.due = now.saturating_add(wait.saturating_add(stay));
-    }
-}
 
 impl Ids {
     /// Forgets ids that ended long ago.

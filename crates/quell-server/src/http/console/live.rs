@@ -70,7 +70,7 @@ impl Live {
             self.round = 1;
             return Some(event("now", &candidate_now(&**shared)));
         }
-        let health = read_health(shared, &viewer.caller).await;
+        let health = read_health(&self.console, &viewer.caller).await;
         let now = Now::read(shared, viewer, health);
         let mut events = event("now", &now.render().ok()?);
         if self.round.is_multiple_of(BANS_EVERY) {

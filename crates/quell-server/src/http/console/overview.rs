@@ -68,7 +68,7 @@ pub(super) struct Bans<'a> {
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let (shell, shared) = (&console.shell, &console.shared);
     let viewer = &shell.viewer(&request, &[Role::Read])?;
-    let health = read_health(shared, &viewer.caller).await;
+    let health = read_health(&console, &viewer.caller).await;
     let page = OverviewPage {
         viewer,
         now: Now::read(shared, viewer, health),
@@ -126,9 +126,9 @@ impl<'a> Now<'a> {
 
 /// Whether the server is fine, for which a shared store is asked. `None` for a caller who is limited to some
 /// domains.
-pub(super) async fn read_health(shared: &Shared, caller: &Caller) -> Option<Arc<HealthBody>> {
+pub(super) async fn read_health(console: &Console, caller: &Caller) -> Option<Arc<HealthBody>> {
     match caller.is_whole() {
-        true => Some(health::recent(shared).await),
+        true => Some(health::recent(&console.shared, &console.health).await),
         false => None,
     }
 }

@@ -1,0 +1,15 @@
+//! Rules pages: what the pages about rules share.
+
+use std::sync::Arc;
+
+use super::shell::Shell;
+use crate::rules_host::RulesHost;
+
+/// What the pages about rules share.
+#[derive(Debug)]
+pub struct RulesPages {
+    /// The frame of the pages.
+    pub shell: Arc<Shell>,
+    /// The process that has the rules.
+    pub host: Arc<dyn RulesHost>,
+}
