@@ -8,7 +8,6 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
@@ -37,7 +36,7 @@ pub(crate) fn app(rules: &Path) -> Result<Router, Box<dyn Error>> {
     Ok(Router::new()
         .route("/login", post(|| async { "welcome" }))
         .route("/checkout", get(|| async { "thank you" }))
-        .layer(LimitLayer::new(Arc::new(limiter), "shop", entries)))
+        .layer(LimitLayer::new(limiter, "shop", entries)))
 }
 
 #[tokio::main]

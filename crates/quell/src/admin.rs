@@ -37,7 +37,7 @@ impl<S: AdminStore> Limiter<S> {
         action: Action<'_>,
         now: Now,
     ) -> Result<usize, AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         self.administer_set(query.domain(), &set, action, now).await
     }
@@ -72,7 +72,7 @@ impl<S: AdminStore> Limiter<S> {
         action: Action<'_>,
         now: Now,
     ) -> Result<usize, AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.set_of_key(&rules, domain, rule, entries, now)?;
         self.administer_set(domain, &set, action, now).await
     }
@@ -86,12 +86,16 @@ impl<S: AdminStore> Limiter<S> {
         action: Action<'_>,
         now: Now,
     ) -> Result<usize, AskError> {
-        let changed = self.store.administer(set, action.bounded(), now).await?;
-        if self.waiters.len() > 0 {
-            let views = self.store.view(set, now).await.unwrap_or_default();
+        let changed = self
+            .parts
+            .store
+            .administer(set, action.bounded(), now)
+            .await?;
+        if self.parts.waiters.len() > 0 {
+            let views = self.parts.store.view(set, now).await.unwrap_or_default();
             let holds = views.iter().flat_map(|view| &view.holds);
             let ids = holds.filter_map(|hold| HoldId::new(domain, &hold.name));
-            self.waiters.wake(&ids.collect::<Vec<_>>());
+            self.parts.waiters.wake(&ids.collect::<Vec<_>>());
         }
         Ok(changed)
     }
@@ -107,10 +111,14 @@ impl<S: AdminStore> Limiter<S> {
         rule: &str,
         entries: &Descriptor<'_>,
     ) -> Result<Verdict, AskError> {
-        let (now, rules) = (self.now(), self.rules.load_full());
+        let (now, rules) = (self.now(), self.parts.rules.load_full());
         let set = self.set_of_key(&rules, domain, rule, entries, now)?;
         let charges = Charges::new(&set, None);
-        let answer = self.store.decide(charges, Operation::Peek, now).await?;
+        let answer = self
+            .parts
+            .store
+            .decide(charges, Operation::Peek, now)
+            .await?;
         let known = known(&set, answer.places.as_deref());
         Ok(Verdict {
             degraded: answer.degraded,
@@ -132,7 +140,7 @@ impl<S: AdminStore> Limiter<S> {
         }
         check_key(rules, domain, rule, entries)?;
         rules
-            .select(domain, rule, entries, now, &self.calendar)
+            .select(domain, rule, entries, now, &self.parts.calendar)
             .ok_or(AskError::UnknownRule)
     }
 
@@ -147,7 +155,7 @@ impl<S: AdminStore> Limiter<S> {
         rule: Option<&str>,
         entries: &Descriptor<'_>,
     ) -> Result<Vec<Box<[u8]>>, AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.set_to_administer(&rules, domain, rule, entries, self.now())?;
         let charges = set.charges().iter();
         Ok(charges
@@ -180,9 +188,9 @@ impl<S: AdminStore> Limiter<S> {
         entries: &Descriptor<'_>,
         now: Now,
     ) -> Result<Vec<(KeyName, KeyView)>, AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.set_to_administer(&rules, domain, rule, entries, now)?;
-        let all = self.store.view(&set, now).await?;
+        let all = self.parts.store.view(&set, now).await?;
         let each = set.charges().iter().zip(all);
         let each = each
             .filter_map(|(charge, view)| Some((KeyName::parse(set.key(charge).as_bytes())?, view)));
@@ -235,7 +243,7 @@ impl<S: AdminStore> Limiter<S> {
         &self,
         page: &BanPage<'_>,
     ) -> Result<(Vec<Banned>, Option<BanCursor>), AskError> {
-        let found = self.store.ban_page(page, self.now()).await?;
+        let found = self.parts.store.ban_page(page, self.now()).await?;
         Ok(found.into_page(page))
     }
 
@@ -245,7 +253,7 @@ impl<S: AdminStore> Limiter<S> {
     /// # Errors
     /// [`AskError::Store`] if the store fails.
     pub async fn ban_count(&self) -> Result<usize, AskError> {
-        Ok(self.store.ban_count(self.now()).await?)
+        Ok(self.parts.store.ban_count(self.now()).await?)
     }
 }
 

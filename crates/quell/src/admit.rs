@@ -31,7 +31,7 @@ impl<S: HoldStore> Limiter<S> {
         hold: Option<Duration>,
     ) -> Result<Admitted, AskError> {
         let now = self.now();
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         let limits = || set.charges().iter().map(|charge| &charge.active.limit);
         let may_wait = !wait_limits.turn.is_zero() || limits().any(|limit| limit.may_delay());

@@ -135,7 +135,7 @@ pub(crate) struct WaitGuard<'a, S: HoldStore> {
 
 impl<S: HoldStore> Drop for WaitGuard<'_, S> {
     fn drop(&mut self) {
-        let waiters = &self.limiter.waiters;
+        let waiters = &self.limiter.parts.waiters;
         let is_nobodys = waiters.leave(&self.id, self.entered, self.has_passed);
         if self.is_placed && is_nobodys {
             self.limiter.abandon(&self.id, Ending::Cancel);
@@ -320,19 +320,19 @@ impl<S: HoldStore> Limiter<S> {
 
     /// Ends or renews without waiting for the answer.
     pub(crate) fn abandon(&self, id: &HoldId, ending: Ending) {
-        let next = self.store.abandon(id, ending, self.now());
-        self.waiters.wake(&next);
+        let next = self.parts.store.abandon(id, ending, self.now());
+        self.parts.waiters.wake(&next);
     }
 
     /// The number of callers in this process that wait for their turn.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.parts.waiters.len()
     }
 
     async fn claim(&self, query: &Query<'_>, claim: &Claim<'_>) -> Result<Verdict, AskError> {
         let now = self.now();
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         check_length(&rules, query, &set, claim)?;
         self.claim_set(query, &set, claim, now).await
@@ -361,9 +361,12 @@ impl<S: HoldStore> Limiter<S> {
     ) -> Result<(Placed, Duration), AskError> {
         let mut claim = *claim;
         if claim.wait.is_none() {
-            return Ok((self.store.hold(set, &claim, now).await?, Duration::ZERO));
+            return Ok((
+                self.parts.store.hold(set, &claim, now).await?,
+                Duration::ZERO,
+            ));
         }
-        let is_in = self.waiters.enter(claim.id, set.account());
+        let is_in = self.parts.waiters.enter(claim.id, set.account());
         if !is_in {
             // Too many callers wait already: this one passes at once or is refused.
             claim.wait = Some(WaitLimits::new(Duration::ZERO));
@@ -375,7 +378,7 @@ impl<S: HoldStore> Limiter<S> {
             is_placed: true,
             has_passed: false,
         };
-        let placed = match self.store.hold(set, &claim, now).await {
+        let placed = match self.parts.store.hold(set, &claim, now).await {
             Ok(placed) => placed,
             Err(error) => {
                 // A store that answered has no place for this call; one under its id is another's.
@@ -459,14 +462,19 @@ impl<S: HoldStore> Limiter<S> {
         mut guard: WaitGuard<'_, S>,
     ) -> Result<Placed, AskError> {
         // If the same call waits or has gone on here, the hold is that one's.
-        guard.is_placed = self.waiters.leave(&guard.id, guard.entered, false);
+        guard.is_placed = self.parts.waiters.leave(&guard.id, guard.entered, false);
         guard.entered = None;
         if guard.is_placed {
             // Before the numbers are asked for, which it would change; dropped meanwhile, the guard does it.
-            let ended = self.store.end(&guard.id, Ending::Cancel, self.now()).await;
+            let ended = self
+                .parts
+                .store
+                .end(&guard.id, Ending::Cancel, self.now())
+                .await;
             let ended = ended?;
             guard.is_placed = false;
-            self.waiters
+            self.parts
+                .waiters
                 .wake(&ended.map(|ended| ended.next).unwrap_or_default());
         }
         if let Some(current) = self.peek_again(query, set).await {
@@ -502,8 +510,8 @@ impl<S: HoldStore> Limiter<S> {
     /// fails.
     async fn peek_again(&self, query: &Query<'_>, set: &LimitSet<'_>) -> Option<Vec<Decision>> {
         let now = self.now();
-        let rules = self.rules.load_full();
-        let current = rules.resolve(query, now, &self.calendar);
+        let rules = self.parts.rules.load_full();
+        let current = rules.resolve(query, now, &self.parts.calendar);
         let keys = |set: &LimitSet<'_>| {
             let keys = set.charges().iter().map(|charge| set.key(charge));
             keys.map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>()
@@ -512,6 +520,7 @@ impl<S: HoldStore> Limiter<S> {
             return None;
         }
         let answer = self
+            .parts
             .store
             .decide(Charges::Set(&current), Operation::Peek, now)
             .await;
@@ -536,7 +545,7 @@ impl<S: HoldStore> Limiter<S> {
             }),
             ..*claim
         };
-        let placed = self.store.fall_back(set, &rest, now, error)?;
+        let placed = self.parts.store.fall_back(set, &rest, now, error)?;
         let (is_refused, delay) = summary(set, &placed);
         if !is_refused && !delay.is_zero() {
             let end = now.monotonic.saturating_add(delay);
@@ -562,8 +571,8 @@ impl<S: HoldStore> Limiter<S> {
             let now = self.now();
             if call == Wakeup::Moved {
                 // If the store fails, or its turn has come, the last turn that it gave is kept.
-                if let Ok(Some((left, next))) = self.store.advance(id, now).await {
-                    self.waiters.wake(&next);
+                if let Ok(Some((left, next))) = self.parts.store.advance(id, now).await {
+                    self.parts.waiters.wake(&next);
                     if wait.is_too_long(now.monotonic, left) {
                         return Ok(Waited::TooLong(left));
                     }
@@ -578,11 +587,11 @@ impl<S: HoldStore> Limiter<S> {
                 if wait.is_too_long(now.monotonic, left.saturating_sub(wait.after)) {
                     return Ok(Waited::TooLong(left));
                 }
-                self.store.end(id, Ending::Renew, now).await?;
+                self.parts.store.end(id, Ending::Renew, now).await?;
                 end = now.monotonic.saturating_add(left.min(BAN_CHECK));
                 continue;
             }
-            let finished = self.store.end(id, Ending::Arrive, now).await?;
+            let finished = self.parts.store.end(id, Ending::Arrive, now).await?;
             let Some(finished) = finished else {
                 return Ok(Waited::Arrived(HoldStatus::Expired));
             };
@@ -612,8 +621,8 @@ impl<S: HoldStore> Limiter<S> {
 
     /// Sleeps until `turn`, or until somebody ahead of `id` leaves, in this process or another.
     async fn wait_until(&self, id: &HoldId, turn: Monotonic) -> Wakeup {
-        let mut here = pin!(self.waiters.wait(id, turn, &self.clock));
-        let mut elsewhere = pin!(self.store.wait_promoted(id));
+        let mut here = pin!(self.parts.waiters.wait(id, turn, &self.parts.clock));
+        let mut elsewhere = pin!(self.parts.store.wait_promoted(id));
         poll_fn(|context| {
             if let Poll::Ready(call) = here.as_mut().poll(context) {
                 return Poll::Ready(call);
@@ -634,10 +643,10 @@ impl<S: HoldStore> Limiter<S> {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Verdict, AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         check_length(&rules, query, &set, claim)?;
-        let placed = self.store.hold(&set, claim, now).await?;
+        let placed = self.parts.store.hold(&set, claim, now).await?;
         Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
     }
 
@@ -651,9 +660,9 @@ impl<S: HoldStore> Limiter<S> {
         ending: Ending,
         now: Now,
     ) -> Result<Option<Finished>, AskError> {
-        let finished = self.store.end(id, ending, now).await?;
+        let finished = self.parts.store.end(id, ending, now).await?;
         if let Some(finished) = &finished {
-            self.waiters.wake(&finished.next);
+            self.parts.waiters.wake(&finished.next);
             if let Some(descriptors) = finished.unsettled {
                 return Err(AskError::Unsettled { descriptors });
             }
@@ -663,7 +672,7 @@ impl<S: HoldStore> Limiter<S> {
 
     /// Sleeps until `end`. The caller is in no queue, so nothing wakes it earlier.
     pub(crate) async fn sleep_until(&self, id: &HoldId, end: Monotonic) {
-        while self.waiters.wait(id, end, &self.clock).await != Wakeup::Due {}
+        while self.parts.waiters.wait(id, end, &self.parts.clock).await != Wakeup::Due {}
     }
 }
 
@@ -678,17 +687,17 @@ impl<S: LocalStore> Limiter<S> {
         claim: &Claim<'_>,
         now: Now,
     ) -> Result<Verdict, AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         check_length(&rules, query, &set, claim)?;
-        let placed = self.store.hold_local(&set, claim, now)?;
+        let placed = self.parts.store.hold_local(&set, claim, now)?;
         Ok(self.conclude_held(query, &set, &placed, Some(claim.id), Duration::ZERO, now))
     }
 
     /// As [`Limiter::end_at`], on a store in this process.
     pub fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
-        let finished = self.store.end_local(id, ending, now)?;
-        self.waiters.wake(&finished.next);
+        let finished = self.parts.store.end_local(id, ending, now)?;
+        self.parts.waiters.wake(&finished.next);
         Some(finished)
     }
 }

@@ -165,8 +165,9 @@
 //!
 //! `quell-redis` is a store on Redis or Valkey: one script decides a query in one round trip, and rules
 //! declare what to answer while the store is gone. Only the line that makes the limiter changes:
-//! `Limiter::new(RedisStore::new(url).with_fallback())`. See its page
-//! (`crates/quell-redis/README.md`) and what it guarantees (`docs/redis.md`).
+//! `Limiter::new(RedisStore::new(url).with_fallback())`. Without rules, [`SharedKeyedLimiter`] is over any store
+//! what [`KeyedLimiter`] is in memory. See its page (`crates/quell-redis/README.md`) and what it guarantees
+//! (`docs/redis.md`).
 //!
 //! # What it costs
 //!
@@ -221,6 +222,7 @@ mod limiter;
 mod portions;
 #[cfg(all(test, feature = "conformance"))]
 mod schedules;
+mod shared_keyed;
 mod waiters;
 
 pub use ad_hoc::AdHocMemo;
@@ -241,6 +243,7 @@ pub use quell_core::limit_spec::LimitSpec;
 pub use quell_core::query_bounds::QueryError;
 pub use quell_core::rate::Rate;
 pub use quell_core::verdict::{RuleDecision, RuleDecisions, Verdict};
+pub use shared_keyed::SharedKeyedLimiter;
 pub use waiters::MAX_WAITING;
 
 /// The examples of the crate's page.

@@ -45,8 +45,23 @@ use crate::waiters::Waiters;
 /// assert_eq!(verdict.remaining, Some(4));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Clones are the same limiter.
 #[derive(Debug)]
 pub struct Limiter<S> {
+    pub(crate) parts: Arc<Parts<S>>,
+}
+
+impl<S> Clone for Limiter<S> {
+    fn clone(&self) -> Self {
+        Self {
+            parts: Arc::clone(&self.parts),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Parts<S> {
     pub(crate) store: S,
     pub(crate) rules: ArcSwap<RuleSet>,
     /// The rules before the last reload. They are kept until the next one; otherwise the last call that
@@ -111,7 +126,7 @@ impl<S: Store> LimiterBuilder<S> {
     #[must_use]
     pub fn build(mut self) -> Limiter<S> {
         self.store.set_clock(&self.clock);
-        Limiter {
+        let parts = Parts {
             store: self.store,
             rules: ArcSwap::default(),
             last_rules: Mutex::default(),
@@ -121,6 +136,9 @@ impl<S: Store> LimiterBuilder<S> {
             clock: self.clock,
             waiters: Waiters::default(),
             observer: self.observer,
+        };
+        Limiter {
+            parts: Arc::new(parts),
         }
     }
 }
@@ -165,17 +183,21 @@ impl<S: Store> Limiter<S> {
         mut domains: Vec<DomainRules>,
         now: impl Fn() -> Now,
     ) -> Result<(), RulesError> {
-        if !self.store.has_leases() {
+        if !self.parts.store.has_leases() {
             decide_strictly(&mut domains);
         }
-        check(&domains, &self.store)?;
+        check(&domains, &self.parts.store)?;
         // The lock keeps two reloads apart. Calls do not take it: each uses the rules with which it
         // began.
-        let mut last = self.last_rules.lock();
-        let (next, changes) = self.rules.load().reload(domains, now(), &self.ids);
+        let mut last = self.parts.last_rules.lock();
+        let (next, changes) = self
+            .parts
+            .rules
+            .load()
+            .reload(domains, now(), &self.parts.ids);
         let (arriving, mut leaving) = split(changes);
-        self.store.install(&arriving);
-        *last = self.rules.swap(Arc::new(next));
+        self.parts.store.install(&arriving);
+        *last = self.parts.rules.swap(Arc::new(next));
         // Calls that still charge under the old rules read the clock before this instant.
         let at = now();
         leaving
@@ -183,25 +205,25 @@ impl<S: Store> Limiter<S> {
             .iter_mut()
             .for_each(|one| one.at = Some(at));
         leaving.dropped.iter_mut().for_each(|one| one.at = at);
-        self.store.install(&leaving);
+        self.parts.store.install(&leaving);
         Ok(())
     }
 
     /// The rules in force.
     #[must_use]
     pub fn rules(&self) -> Arc<RuleSet> {
-        self.rules.load_full()
+        self.parts.rules.load_full()
     }
 
     /// The store.
-    pub const fn store(&self) -> &S {
-        &self.store
+    pub fn store(&self) -> &S {
+        &self.parts.store
     }
 
     /// Reads both clocks, the monotonic and the wall clock.
     #[must_use]
     pub fn now(&self) -> Now {
-        self.clock.now()
+        self.parts.clock.now()
     }
 
     /// Checks all limits of a query, and charges them if all allow.
@@ -245,21 +267,21 @@ impl<S: Store> Limiter<S> {
         now: Option<Now>,
     ) -> Result<Verdict, AskError> {
         let now = now.unwrap_or_else(|| self.now());
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let mut set = LimitSet::new();
-        rules.resolve_into(query, now, &self.calendar, &mut set);
+        rules.resolve_into(query, now, &self.parts.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::new(&set, id.as_ref());
         let mut read = now;
-        if self.store.decides_at_once() {
+        if self.parts.store.decides_at_once() {
             // Looked at where it is, and gone before the wait: else it would be moved into the future.
-            let decided = self.store.decide_now(charges, operation, &mut read);
+            let decided = self.parts.store.decide_now(charges, operation, &mut read);
             if let Some(answer) = &decided {
                 return Ok(self.conclude(operation, query, &set, answer, id.as_ref(), now));
             }
         }
-        let answer = self.store.decide(charges, operation, read).await?;
+        let answer = self.parts.store.decide(charges, operation, read).await?;
         Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))
     }
 
@@ -275,7 +297,7 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         now: Now,
     ) -> Result<(Verdict, Vec<Verdict>), AskError> {
-        let rules = self.rules.load_full();
+        let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         let (verdict, answer) = self.ask_set(operation, query, &set, now).await?;
         let known = known(&set, answer.places.as_deref());
@@ -293,7 +315,7 @@ impl<S: Store> Limiter<S> {
         query: &Query<'_>,
         now: Now,
     ) -> Result<LimitSet<'r>, AskError> {
-        let set = rules.resolve(query, now, &self.calendar);
+        let set = rules.resolve(query, now, &self.parts.calendar);
         check_domain(rules, query, &set)?;
         Ok(set)
     }
@@ -307,7 +329,7 @@ impl<S: Store> Limiter<S> {
     ) -> Result<(Verdict, Answer), AskError> {
         let id = permit_id(operation, query, set);
         let charges = Charges::new(set, id.as_ref());
-        let answer = self.store.decide(charges, operation, now).await?;
+        let answer = self.parts.store.decide(charges, operation, now).await?;
         let verdict = self.conclude(operation, query, set, &answer, id.as_ref(), now);
         Ok((verdict, answer))
     }
@@ -360,7 +382,7 @@ impl<S: Store> Limiter<S> {
         store_time: Option<Wall>,
         now: Now,
     ) {
-        self.observer.observe(&Event::Query {
+        self.parts.observer.observe(&Event::Query {
             now,
             operation,
             query,
@@ -392,6 +414,7 @@ impl<S: Store> Limiter<S> {
         let known = self.recall(&mut memo, bucket, now)?;
         let set = LimitSet::ad_hoc(key, &known.active, cost);
         let answer = self
+            .parts
             .store
             .decide(Charges::Set(&set), operation, now)
             .await?;
@@ -400,7 +423,7 @@ impl<S: Store> Limiter<S> {
                 "it gave no decision".to_owned(),
             )));
         };
-        self.observer.observe(&Event::AdHoc {
+        self.parts.observer.observe(&Event::AdHoc {
             now,
             operation,
             key,
@@ -422,7 +445,7 @@ impl<S: Store> Limiter<S> {
         now: Now,
     ) -> Result<Option<Verdict>, AskError> {
         Ok(self
-            .ask_or_plan(&self.rules.load(), operation, query, now)?
+            .ask_or_plan(&self.parts.rules.load(), operation, query, now)?
             .ok())
     }
 
@@ -440,11 +463,11 @@ impl<S: Store> Limiter<S> {
     ) -> Result<Result<Verdict, Plan<'r>>, AskError> {
         // As in `plan`, without a copy of the set.
         let mut set = LimitSet::new();
-        rules.resolve_into(query, now, &self.calendar, &mut set);
+        rules.resolve_into(query, now, &self.parts.calendar, &mut set);
         check_domain(rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::new(&set, id.as_ref());
-        let answer = self.store.decide_now(charges, operation, &mut now);
+        let answer = self.parts.store.decide_now(charges, operation, &mut now);
         if let Some(answer) = answer {
             return Ok(Ok(self.conclude(
                 operation,
@@ -479,7 +502,7 @@ impl<S: Store> Limiter<S> {
             now,
         } = &plan;
         let charges = Charges::new(set, id.as_ref());
-        let answer = self.store.decide(charges, *operation, *now).await?;
+        let answer = self.parts.store.decide(charges, *operation, *now).await?;
         Ok(self.conclude(*operation, query, set, &answer, id.as_ref(), *now))
     }
 
@@ -505,11 +528,11 @@ impl<S: Store> Limiter<S> {
         let charge = Charge::alone(&known.active, cost);
         let answer = with_ad_hoc(key, |key| {
             let charges = Charges::One(key, &charge);
-            self.store.decide_now(charges, operation, now)
+            self.parts.store.decide_now(charges, operation, now)
         });
         let decision = answer.and_then(|answer| answer.decisions.first().copied());
         if let Some(decision) = &decision {
-            self.observer.observe(&Event::AdHoc {
+            self.parts.observer.observe(&Event::AdHoc {
                 now: *now,
                 operation,
                 key,
@@ -527,10 +550,13 @@ impl<S: Store> Limiter<S> {
         bucket: &TokenBucket,
         now: Now,
     ) -> Result<&'m CachedLimit, AskError> {
-        let most = || self.store.most_units(Rung::Strict);
-        let known = self.ad_hoc.recall(memo, bucket, now, most, |changes| {
-            self.store.install(changes);
-        });
+        let most = || self.parts.store.most_units(Rung::Strict);
+        let known = self
+            .parts
+            .ad_hoc
+            .recall(memo, bucket, now, most, |changes| {
+                self.parts.store.install(changes);
+            });
         known.map_err(AskError::Impossible)
     }
 }
@@ -554,16 +580,16 @@ impl<S: LocalStore> Limiter<S> {
         query: &Query<'_>,
         now: Now,
     ) -> Result<Verdict, AskError> {
-        let rules = self.rules.load();
+        let rules = self.parts.rules.load();
         // As in `plan`, without a copy of the set.
         let mut set = LimitSet::new();
-        rules.resolve_into(query, now, &self.calendar, &mut set);
+        rules.resolve_into(query, now, &self.parts.calendar, &mut set);
         check_domain(&rules, query, &set)?;
         if let Some(id) = permit_id(operation, query, &set) {
-            let placed = self.store.hold_local(&set, &Claim::plain(&id), now)?;
+            let placed = self.parts.store.hold_local(&set, &Claim::plain(&id), now)?;
             return Ok(self.conclude_held(query, &set, &placed, Some(&id), Duration::ZERO, now));
         }
-        let (decisions, degraded) = self.store.answer_local(&set, operation, now);
+        let (decisions, degraded) = self.parts.store.answer_local(&set, operation, now);
         let mut verdict = set.combine(&decisions);
         verdict.degraded = degraded;
         self.observe(operation, query, &set, &verdict, None, now);
@@ -578,7 +604,7 @@ impl Limiter<MemoryStore> {
     /// dropped at `now`, and may come back within [`REMEMBERED`](quell_core::rule::REMEMBERED). A state
     /// whose limit is not among `limits` keeps only its use under other versions.
     pub fn restore(&self, limits: Vec<ActiveLimit>, states: Vec<Saved>, now: Now) {
-        self.restore_into(&self.store, limits, states, now);
+        self.restore_into(&self.parts.store, limits, states, now);
     }
 }
 
@@ -595,20 +621,20 @@ impl<S: Store> Limiter<S> {
         let mut renamed = std::collections::HashMap::new();
         limits.sort_by_key(|active| active.id);
         for active in &mut limits {
-            let id = self.ids.next_id();
+            let id = self.parts.ids.next_id();
             renamed.insert(active.id, id);
             active.id = id;
         }
-        let unknown = self.ids.next_id();
+        let unknown = self.parts.ids.next_id();
         states.retain_mut(|Saved { state, .. }| {
             let id = renamed.get(&state.limit).copied();
             state.limit = id.unwrap_or(unknown);
             id.is_some() || state.versions.is_some()
         });
-        let _turn = self.last_rules.lock();
-        let mut rules = RuleSet::clone(&self.rules.load());
+        let _turn = self.parts.last_rules.lock();
+        let mut rules = RuleSet::clone(&self.parts.rules.load());
         rules.remember(&limits, now);
-        self.rules.store(Arc::new(rules));
+        self.parts.rules.store(Arc::new(rules));
         memory.import(limits, states, now);
     }
 }

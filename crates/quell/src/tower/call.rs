@@ -22,14 +22,13 @@ use crate::store::HoldStore;
 /// [`CallOutcome`].
 ///
 /// ```
-/// use std::sync::Arc;
 /// use quell::store::memory::MemoryStore;
 /// use quell::tower::CallLayer;
 /// use quell::{Limiter, Query};
 ///
 /// struct Job { user: String }
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+/// let limiter = Limiter::new(MemoryStore::new());
 /// let layer = CallLayer::new(limiter, |job: &Job| {
 ///     Query::new("jobs").entry("user", job.user.clone())
 /// });
@@ -70,7 +69,7 @@ impl<R> CostAfter<R> for AsEstimated {
 impl<S: HoldStore, D> CallLayer<S, D> {
     /// Limits on any store; `describe` is a `Fn(&Call) -> Query<'static>`.
     #[must_use]
-    pub fn new(limiter: Arc<Limiter<S>>, describe: D) -> Self {
+    pub fn new(limiter: Limiter<S>, describe: D) -> Self {
         Self {
             gate: Arc::new(Gate::new(limiter)),
             describe,
@@ -96,7 +95,6 @@ impl<S: HoldStore, D, C> CallLayer<S, D, C> {
     /// with a `cost` keep what they charged. On a store without holds every call fails.
     ///
     /// ```
-    /// use std::sync::Arc;
     /// use quell::store::memory::MemoryStore;
     /// use quell::tower::CallLayer;
     /// use quell::{Cost, Limiter, Query};
@@ -104,7 +102,7 @@ impl<S: HoldStore, D, C> CallLayer<S, D, C> {
     /// struct Prompt { user: String }
     /// struct Text { tokens: u64 }
     ///
-    /// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    /// let limiter = Limiter::new(MemoryStore::new());
     /// let estimate = Cost::new(400).ok_or("a cost of 0")?;
     /// let layer = CallLayer::new(limiter, move |prompt: &Prompt| {
     ///     Query::new("models").entry("user", prompt.user.clone()).cost(estimate)

@@ -73,7 +73,7 @@ type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 #[derive_where(Clone)]
 #[derive_where(Debug; S)]
 pub(super) struct Gate<S> {
-    pub(super) limiter: Arc<Limiter<S>>,
+    pub(super) limiter: Limiter<S>,
     /// Whether calls pass, uncounted, while the store fails.
     pub(super) allows_on_failure: bool,
     pub(super) max_wait: Duration,
@@ -86,7 +86,7 @@ pub(super) struct Gate<S> {
 }
 
 impl<S> Gate<S> {
-    pub(super) fn new(limiter: Arc<Limiter<S>>) -> Self {
+    pub(super) fn new(limiter: Limiter<S>) -> Self {
         Self {
             limiter,
             allows_on_failure: false,

@@ -35,12 +35,11 @@ const OWN_DOMAIN: &str = "layer";
 /// Puts limits in front of a service.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use quell::store::memory::MemoryStore;
 /// use quell::tower::{Entries, LimitLayer};
 /// use quell::Limiter;
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+/// let limiter = Limiter::new(MemoryStore::new());
 /// // limiter.set_rules(..) with what a rules file says
 /// let layer = LimitLayer::new(limiter, "shop", Entries::new().method().path());
 /// # drop(layer);
@@ -108,7 +107,7 @@ impl LimitLayer<MemoryStore> {
         limiter
             .set_rules(vec![DomainRules::new(OWN_DOMAIN, vec![rule])])
             .map_err(|wrong| wrong.error)?;
-        Ok(Self::new(Arc::new(limiter), OWN_DOMAIN, entries))
+        Ok(Self::new(limiter, OWN_DOMAIN, entries))
     }
 }
 
@@ -117,7 +116,7 @@ impl<S: HoldStore> LimitLayer<S> {
     ///
     /// While the domain has no rules, which is a mistake, every request is answered 500.
     #[must_use]
-    pub fn new(limiter: Arc<Limiter<S>>, domain: &str, entries: Entries) -> Self {
+    pub fn new(limiter: Limiter<S>, domain: &str, entries: Entries) -> Self {
         let shared = Shared {
             gate: Gate::new(limiter),
             domain: Arc::from(domain),
@@ -211,7 +210,7 @@ impl<S: HoldStore> LimitLayer<S> {
 
     /// The limiter.
     #[must_use]
-    pub fn limiter(&self) -> &Arc<Limiter<S>> {
+    pub fn limiter(&self) -> &Limiter<S> {
         &self.shared.gate.limiter
     }
 }

@@ -2,7 +2,6 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -51,7 +50,7 @@ trait Holder: Send + Sync {
 }
 
 struct PermitHolder<S> {
-    limiter: Arc<Limiter<S>>,
+    limiter: Limiter<S>,
     id: HoldId,
 }
 
@@ -65,19 +64,19 @@ impl<S: HoldStore> Holder for PermitHolder<S> {
     }
 
     fn alarm(&self, instant: Monotonic, waker: &Waker) -> Alarm {
-        self.limiter.clock.alarm(instant, waker)
+        self.limiter.parts.clock.alarm(instant, waker)
     }
 }
 
 impl Permit {
     /// The hold `id`, which lasts for `keep` without being renewed.
     pub(super) fn new<S: HoldStore>(
-        limiter: &Arc<Limiter<S>>,
+        limiter: &Limiter<S>,
         id: HoldId,
         keep: Duration,
         bill: Option<Bill>,
     ) -> Self {
-        let limiter = Arc::clone(limiter);
+        let limiter = limiter.clone();
         let every = keep / 2;
         Self {
             due: limiter.now().monotonic.saturating_add(every),

@@ -441,7 +441,7 @@ fn who_charges_after_a_reload_is_counted_from_then_on() {
             let (other, rules) = (Arc::clone(&model), model.limiter.rules());
             let thread = thread::spawn(move || {
                 let query = Query::new("d").entry("k", "1");
-                let set = rules.resolve(&query, now, &other.limiter.calendar);
+                let set = rules.resolve(&query, now, &other.limiter.parts.calendar);
                 let (charge, store) = (&set.charges()[0], other.limiter.store());
                 let acquire = Operation::Acquire;
                 let decision =

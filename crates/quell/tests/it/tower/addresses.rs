@@ -34,7 +34,7 @@ fn recording(address: RemoteAddress, recorder: &Arc<Recorder>) -> Router {
     let limiter = limiter.build();
     limiter.set_rules(vec![shop(Vec::new())]).unwrap();
     let entries = Entries::new().remote_address(address);
-    app(LimitLayer::new(Arc::new(limiter), "shop", entries))
+    app(LimitLayer::new(limiter, "shop", entries))
 }
 
 fn proxies(field: ForwardedField) -> TrustedProxies {

@@ -1,7 +1,6 @@
 //! Bills: a cost that is known only from the response.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::Request;
@@ -42,8 +41,8 @@ async fn left<S: quell::store::HoldStore>(limiter: &Limiter<S>) -> Vec<u64> {
 }
 
 /// A service that reports its cost in a field, through the bill, while it sends, or not at all.
-fn model<S: quell::store::HoldStore>(limiter: &Arc<Limiter<S>>) -> Router {
-    let layer = LimitLayer::new(Arc::clone(limiter), "shop", entries());
+fn model<S: quell::store::HoldStore>(limiter: &Limiter<S>) -> Router {
+    let layer = LimitLayer::new(limiter.clone(), "shop", entries());
     let layer = layer.allow_on_failure().cost_after(|head| {
         let tokens = head.headers.get("x-tokens")?;
         tokens.to_str().ok()?.parse().ok()
@@ -108,13 +107,13 @@ async fn what_was_sent_before_the_client_went_away_is_paid() {
 async fn a_call_of_any_service_is_paid_when_its_response_is_there() {
     let (limiter, _clock) = limiter(models());
     let estimate = Cost::new(400).unwrap();
-    let layer = CallLayer::new(Arc::clone(&limiter), move |_: &Option<u64>| {
+    let layer = CallLayer::new(limiter.clone(), move |_: &Option<u64>| {
         Query::new("shop").cost(estimate)
     });
     let layer = layer.cost_after(|(_, cost): &(u64, Option<u64>)| *cost);
-    let inner = Arc::clone(&limiter);
+    let inner = limiter.clone();
     let service = layer.layer(tower::service_fn(move |cost: Option<u64>| {
-        let inner = Arc::clone(&inner);
+        let inner = inner.clone();
         async move { Ok::<_, Infallible>((left(&inner).await[0], cost)) }
     }));
     for (cost, during, tokens) in [
@@ -135,7 +134,7 @@ async fn a_call_of_any_service_is_paid_when_its_response_is_there() {
 async fn a_call_that_costs_more_is_owed_and_one_that_fails_costs_its_estimate() {
     let (limiter, clock) = limiter(models());
     let estimate = Cost::new(400).unwrap();
-    let layer = CallLayer::new(Arc::clone(&limiter), move |_: &bool| {
+    let layer = CallLayer::new(limiter.clone(), move |_: &bool| {
         Query::new("shop").cost(estimate)
     });
     let layer = layer.cost_after(|cost: &u64| Some(*cost));

@@ -1,7 +1,6 @@
 //! Call layer: services that do not speak HTTP.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use quell::store::memory::MemoryStore;
@@ -113,7 +112,7 @@ async fn failures_are_declared_here_too() {
         panic!("nobody said that it passes");
     };
     assert!(verdict.degraded);
-    let empty = Arc::new(Limiter::new(MemoryStore::new()));
+    let empty = Limiter::new(MemoryStore::new());
     let service = CallLayer::new(empty, describe).layer(service_fn(work));
     let error = service.oneshot(Job("ann")).await.unwrap_err();
     assert_eq!(

@@ -18,10 +18,7 @@ fn recorded(entries: Entries) -> (LimitLayer<MemoryStore>, Arc<Recorder>) {
     let limiter = Limiter::builder(MemoryStore::new()).observer(Arc::clone(&recorder) as _);
     let limiter = limiter.build();
     limiter.set_rules(vec![shop(Vec::new())]).unwrap();
-    (
-        LimitLayer::new(Arc::new(limiter), "shop", entries),
-        recorder,
-    )
+    (LimitLayer::new(limiter, "shop", entries), recorder)
 }
 
 #[tokio::test]
@@ -83,6 +80,24 @@ async fn an_empty_value_is_none_and_the_next_source_counts() {
         (cookie, [200, 429]),
         (&[("x-user", "")], [200, 200]),
         (&[("x-user", ""), ("cookie", "sid=")], [200, 200]),
+    ] {
+        let first = status(&app, get("/", fields)).await;
+        let second = status(&app, get("/", fields)).await;
+        assert_eq!([first, second], expected, "{fields:?}");
+    }
+}
+
+/// As under a rule that says nothing else.
+#[tokio::test]
+async fn each_limits_no_request_that_lacks_the_entry() {
+    let entries = Entries::new().header("user", HeaderName::from_static("x-user"));
+    let app = app(LimitLayer::each("per-user", Limit::per_hour(1), entries).unwrap());
+    let ann: &[(&str, &str)] = &[("x-user", "ann")];
+    for (fields, expected) in [
+        (ann, [200, 429]),
+        (&[("x-user", "bob")], [200, 429]),
+        (&[("x-user", "")], [200, 200]),
+        (&[], [200, 200]),
     ] {
         let first = status(&app, get("/", fields)).await;
         let second = status(&app, get("/", fields)).await;

@@ -68,17 +68,17 @@ impl HoldStore for Failing {
 }
 
 /// A limiter on a store that is gone.
-pub(crate) fn stranded() -> Arc<Limiter<Failing>> {
+pub(crate) fn stranded() -> Limiter<Failing> {
     limiter_on(StoreError::Unavailable("it is gone".to_owned()))
 }
 
-fn limiter_on(failure: StoreError) -> Arc<Limiter<Failing>> {
+fn limiter_on(failure: StoreError) -> Limiter<Failing> {
     let limiter = Limiter::new(Failing(failure));
     let limit = Limit::per_second(1).build().unwrap();
     limiter
         .set_rules(vec![shop(vec![rule("one", limit, &[])])])
         .unwrap();
-    Arc::new(limiter)
+    limiter
 }
 
 #[tokio::test]
@@ -126,8 +126,8 @@ async fn a_store_with_more_to_do_than_it_can_has_not_failed() {
 
 #[tokio::test]
 async fn a_domain_without_rules_is_never_taken_for_a_yes() {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-    let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
+    let limiter = Limiter::new(MemoryStore::new());
+    let layer = LimitLayer::new(limiter.clone(), "shop", Entries::new());
     let open = LimitLayer::new(limiter, "shop", Entries::new()).allow_on_failure();
     for layer in [layer, open] {
         let answer = ask(&app(layer.clone()), get("/", &[])).await;

@@ -29,11 +29,7 @@ fn one_at_a_time() -> Limit {
 async fn a_permit_comes_back_with_the_end_of_the_body() {
     let (limiter, _clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
     let held = || limiter.store().hold_totals(limiter.now()).permits;
-    let app = app(LimitLayer::new(
-        Arc::clone(&limiter),
-        "shop",
-        Entries::new(),
-    ));
+    let app = app(LimitLayer::new(limiter.clone(), "shop", Entries::new()));
     let call = || app.clone().oneshot(get("/", &[]));
     let first = call().await.unwrap();
     assert_eq!((first.status().as_u16(), held()), (200, 1));
@@ -61,7 +57,7 @@ async fn a_call_that_lives_keeps_its_permit_beyond_the_lease() {
         // A body that never ends by itself.
         Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())
     });
-    let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
+    let layer = LimitLayer::new(limiter.clone(), "shop", Entries::new());
     let app = Router::new().route("/", slow).layer(layer);
     let call = tokio::spawn(app.clone().oneshot(get("/", &[])));
     for _ in 0..7 {
@@ -110,8 +106,8 @@ async fn who_is_not_heard_of_for_a_lease_loses_it() {
 async fn calls_of_any_service_hold_them_too() {
     let (limiter, _clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
     let held = || limiter.store().hold_totals(limiter.now()).permits;
-    let layer = CallLayer::new(Arc::clone(&limiter), |_: &u8| quell::Query::new("shop"));
-    let (inner, seen) = (Arc::clone(&limiter), Arc::new(std::sync::Mutex::new(0)));
+    let layer = CallLayer::new(limiter.clone(), |_: &u8| quell::Query::new("shop"));
+    let (inner, seen) = (limiter.clone(), Arc::new(std::sync::Mutex::new(0)));
     let during = Arc::clone(&seen);
     let service = layer.layer(tower::service_fn(move |_: u8| {
         *during.lock().unwrap() = inner.store().hold_totals(inner.now()).permits;
@@ -137,7 +133,7 @@ async fn a_service_that_is_too_busy_lowers_a_learned_ceiling() {
     ] {
         let learned = Limit::concurrency(100).adaptive(10).build().unwrap();
         let (limiter, clock) = limiter(vec![rule("learned", learned, &[])]);
-        let layer = LimitLayer::new(Arc::clone(&limiter), "shop", Entries::new());
+        let layer = LimitLayer::new(limiter.clone(), "shop", Entries::new());
         grow(&limiter, &clock).await;
         let answer = any(move || async move {
             let response = Response::builder().status(status);
@@ -158,7 +154,7 @@ async fn a_service_that_is_too_busy_lowers_a_learned_ceiling() {
 async fn who_goes_away_teaches_nothing_and_an_error_does() {
     let learned = Limit::concurrency(100).adaptive(10).build().unwrap();
     let (limiter, clock) = limiter(vec![rule("learned", learned, &[])]);
-    let layer = CallLayer::new(Arc::clone(&limiter), |_: &bool| quell::Query::new("shop"));
+    let layer = CallLayer::new(limiter.clone(), |_: &bool| quell::Query::new("shop"));
     let service = layer.layer(tower::service_fn(|fails: bool| async move {
         if fails {
             return Err("too busy");

@@ -1,6 +1,5 @@
 //! Shaping: calls that a leaky bucket lets pass later are delayed by that time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use quell::tower::{Entries, LimitLayer};
@@ -99,7 +98,7 @@ async fn a_client_that_goes_away_while_it_is_held_back_was_never_charged() {
 async fn who_may_wait_for_a_turn_is_not_refused() {
     let second = Limit::per_second(10).burst(1).build().unwrap();
     let (limiter, clock) = limiter(vec![rule("one", second, &["user"])]);
-    let held = Arc::clone(&limiter);
+    let held = limiter.clone();
     let app = app(LimitLayer::new(limiter, "shop", per_user()).max_wait(ms(300)));
     let mut calls: Vec<_> = (0..5)
         .map(|_| under_way(&app, &clock, get("/?ann", &[])))

@@ -27,12 +27,12 @@ pub(crate) fn rule(name: &str, limit: Limit, per: &[&str]) -> Rule {
 }
 
 /// A limiter with these rules in the domain `shop`, on a clock that stands still.
-pub(crate) fn limiter(rules: Vec<Rule>) -> (Arc<Limiter<MemoryStore>>, Arc<ManualClock>) {
+pub(crate) fn limiter(rules: Vec<Rule>) -> (Limiter<MemoryStore>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
     let limiter = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
     let limiter = limiter.build();
     limiter.set_rules(vec![shop(rules)]).unwrap();
-    (Arc::new(limiter), clock)
+    (limiter, clock)
 }
 
 pub(crate) fn shop(rules: Vec<Rule>) -> DomainRules {
