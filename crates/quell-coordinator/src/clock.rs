@@ -24,7 +24,7 @@ pub fn boottime() -> Monotonic {
 }
 
 /// Both clocks, to find out whether the machine was stopped unnoticed
-/// ([`SuspendDetector`](quell_shares::still::Still)).
+/// ([`SuspendDetector`](quell_shares::suspend_detector::SuspendDetector)).
 #[must_use]
 pub fn now() -> Now {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH);

@@ -11,7 +11,7 @@
 //! * [`rule_distribution`]: the rules that nodes are given, and what they say of them.
 //! * [`seen`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.
-//! * [`listen`], [`attend`]: the sockets, and the streams of members on them; [`gate`] says who may speak,
+//! * [`listen`], [`fleet_service`]: the sockets, and the streams of members on them; [`gate`] says who may speak,
 //!   [`budget`] how many bytes they may take.
 //! * [`admin`]: the API for operators; [`status`], [`report`], [`metrics`] and [`trail`] are what it shows.
 //!

@@ -42,11 +42,6 @@
 //! To read the code, begin with `store` (how a limit set is decided), `encode` (the script's arguments) and
 //! the scripts in `script/`.
 
-/// The page's programs, as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
 mod answer;
 mod bans;
 mod batch;

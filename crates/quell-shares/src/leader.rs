@@ -244,7 +244,7 @@ impl Coordinator {
     }
 
     /// Stops leading: the key is lost, or the clock stood still (see
-    /// [`SuspendDetector`](crate::still::Still)).
+    /// [`SuspendDetector`](crate::suspend_detector::SuspendDetector)).
     pub fn step_down(&mut self, why: Why, effects: &mut Vec<Effect>) {
         let Some(leading) = self.leading.take() else {
             return;

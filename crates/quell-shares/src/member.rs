@@ -622,7 +622,7 @@ impl Member {
         true
     }
 
-    /// The clock stood still for `hidden` (see [`SuspendDetector`](crate::still::Still)): leases have ended,
+    /// The clock stood still for `hidden` (see [`SuspendDetector`](crate::suspend_detector::SuspendDetector)): leases have ended,
     /// the base ends sooner by that much, and answers to reports sent before count from that much
     /// earlier. No thread may admit anything until the returned schedules are sealed.
     pub fn stood_still(&mut self, hidden: Duration) -> Adopt {
