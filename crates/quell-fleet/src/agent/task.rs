@@ -40,7 +40,7 @@ const BACK_OFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs
 /// A coordinator that has not answered for so long, or for four reports, is given up.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// How often coordinators may send a node on to each other before it waits.
+/// Redirects between coordinators that a node follows before it waits.
 const REDIRECTS: u32 = 3;
 
 /// So many coordinators and reasons are warned of, until one answers.
@@ -368,7 +368,7 @@ impl Task {
                 self.dial_at = Instant::now();
                 self.due = self.dial_at;
             }
-            Ok(_) => self.lose("coordinators send this node on to each other".to_owned()),
+            Ok(_) => self.lose("redirect loop: coordinators name each other as leader".to_owned()),
             Err(why) => {
                 self.lose(why);
                 self.dial_at = self.dial_at.max(Instant::now() + retry + part(retry / 4));

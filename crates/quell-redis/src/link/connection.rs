@@ -138,7 +138,7 @@ fn said_unasked(answer: &Value) -> String {
             let text: String = error.to_string().chars().take(200).collect();
             format!("it said without being asked: {text}")
         }
-        _ => "it answered what nobody asked".to_owned(),
+        _ => "unexpected reply: no command is waiting".to_owned(),
     }
 }
 
@@ -492,7 +492,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_to_nothing_ends_the_connection() {
         let said = [
-            ("+OK\r\n", "it answered what nobody asked"),
+            ("+OK\r\n", "unexpected reply: no command is waiting"),
             (
                 "-ERR max number of clients reached\r\n",
                 "it said without being asked: ERR max number of clients reached",
