@@ -36,23 +36,23 @@ use crate::trail::{Author, Trail};
 /// The longest body, in bytes: a change is a few fields.
 pub(crate) const MAX_BODY: usize = 16 * 1_024;
 
-/// How long a change may wait for the configuration store.
+/// Longest wait of a change for the configuration store.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// What the routes share.
+/// State of the routes.
 #[derive(Debug)]
 pub struct Admin {
     /// The coordinator.
     pub service: Service,
-    /// Who may do what.
+    /// Access control.
     pub gate: Arc<dyn Gate>,
     /// Its numbers.
     pub metrics: Arc<Metrics>,
     /// Host names that requests may be sent to, besides addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// What people changed.
+    /// Changes by people.
     pub trail: Arc<Trail>,
-    /// What bodies draw from.
+    /// Budget of bodies.
     pub buffers: Arc<Budget>,
 }
 
@@ -296,7 +296,7 @@ impl Admin {
         Ok(json(&Done { done: true }))
     }
 
-    /// Who changes something, and the change. Every one may say why, in `reason`.
+    /// Author of a change, and the change. Every one may say why, in `reason`.
     async fn authored<T: DeserializeOwned>(
         &self,
         request: Request,
@@ -373,7 +373,7 @@ struct Done {
 #[derive(Serialize)]
 struct HealthBody {
     status: &'static str,
-    /// What an operator has to mend; only for those who may see the fleet.
+    /// Troubles for an operator; only for those who may see the fleet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
 }

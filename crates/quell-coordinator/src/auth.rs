@@ -18,7 +18,7 @@ use crate::config::AccessConfig;
 use crate::error::ServeError;
 use crate::gate::{Denied, Gate, Identity, Permission, PresentedCredentials};
 
-/// Who may come in, and the certificate that they are met with.
+/// Callers to let in, and the certificate shown to them.
 #[derive(Debug)]
 pub(crate) struct CoordinatorAuth {
     access: Arc<Access>,
@@ -34,7 +34,7 @@ impl CoordinatorAuth {
     /// Reads certificates and credentials.
     ///
     /// # Errors
-    /// What is wrong with them, and what to write.
+    /// Names their fault, and what to write.
     pub(crate) fn open(config: &AccessConfig) -> Result<Self, ServeError> {
         let files = config.certificate.clone();
         let tls =
@@ -69,7 +69,7 @@ impl CoordinatorAuth {
         Shell::standalone(Arc::clone(&self.access), ingress, menu)
     }
 
-    /// What listeners need to speak TLS, and their answer to those who do not.
+    /// TLS for listeners, and their answer to clients without it.
     pub(crate) fn tls(&self) -> Option<(Acceptor, Arc<[u8]>)> {
         let tls = self.tls.as_ref()?;
         Some((tls.http(), reply::no_tls()))
@@ -85,7 +85,7 @@ impl CoordinatorAuth {
     /// Reads them again whenever they change.
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut watch = Watch::new(&self.paths());
-        // What changed before the watch began is in no event.
+        // Changes before the watch began are in no event.
         self.reload();
         loop {
             watch.changed(|| self.paths()).await;
@@ -135,7 +135,7 @@ impl Gate for CoordinatorAuth {
     ) -> Result<Identity, Denied> {
         let certificate = shown.certificate;
         let member = certificate.and_then(|shown| shown.fleet_member(&self.fleet));
-        // Where no token is known, showing one is no reason to be let in.
+        // Showing a token is no reason to be let in where none is known.
         let shows_token = shown.token.is_some() && self.access.is_closed();
         if wants == Permission::FleetService && !shows_token {
             if let Some((member, terms)) = member {

@@ -25,7 +25,7 @@ use tower_service::Service;
 
 use crate::gate::{Credentials, Peer};
 
-/// What a stream is charged before it says anything: its task, its queues, and messages up to this size.
+/// Charge of a stream before it says anything: its task, its queues, and messages up to this size.
 const STREAM: usize = 8 * 1_024;
 
 /// The head of a message of gRPC: whether it is compressed, and how long it is.
@@ -71,7 +71,7 @@ impl Budget {
     }
 }
 
-/// What one stream holds of answers that the other end has not read.
+/// One stream's holding of answers that the other end has not read.
 #[derive(Debug)]
 pub(crate) struct Unread {
     budget: Arc<Budget>,
@@ -91,7 +91,7 @@ impl Unread {
     pub(crate) async fn make_room(&self, bytes: usize) {
         loop {
             let mut back = pin!(self.budget.back.notified());
-            // What comes back from now on is heard of.
+            // Room freed from now on is heard of.
             back.as_mut().enable();
             if self.resize(|held| held + bytes) {
                 return;
@@ -156,7 +156,7 @@ where
     }
 }
 
-/// What one stream has taken.
+/// Bytes that a stream took.
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
@@ -186,13 +186,13 @@ impl Drop for Charge {
     }
 }
 
-/// Where the next message begins in the bytes of a stream.
+/// Place of the next message in the bytes of a stream.
 #[derive(Debug, Default)]
 struct Place {
     head: [u8; HEAD],
-    /// How much of a head has come.
+    /// Bytes of a head that came.
     has: usize,
-    /// How much of the message is still to come.
+    /// Bytes of the message still to come.
     left: usize,
 }
 
@@ -291,7 +291,7 @@ impl<S> Budgeted<S> {
         Self { service, budget }
     }
 
-    /// What the sender of a request draws from: by what it shows, or by its address if that is nothing.
+    /// Budget of the sender of a request: by what it shows, or by its address if that is nothing.
     fn caller<B>(&self, request: &Request<B>) -> Arc<CallerBudget> {
         let peer = request.extensions().get::<Peer>();
         let credentials = Credentials::new(request.headers(), peer);
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Who reads nothing holds no more than its part, whatever it is to be told.
+    /// One that reads nothing holds no more than its part, whatever it is told.
     #[test]
     fn answers_are_charged_until_they_are_read() {
         let budget = Budget::new(100);
@@ -418,7 +418,7 @@ mod tests {
         }
         assert!(second.as_mut().poll(&mut context).is_ready());
         assert_eq!(budget.bytes.used(), 45);
-        // What was not read when its stream ends is nobody's.
+        // Answers unread when their stream ends are nobody's.
         drop((answers, one));
         assert_eq!(budget.bytes.used(), 30);
         other.give_back(100);

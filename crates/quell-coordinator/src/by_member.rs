@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use quell_shares::plan::MemberId;
 
-/// What each connected member said last, with the number of the stream that it said it on.
+/// Last report of each connected member, with the number of the stream that it came on.
 #[derive(Debug)]
 pub(crate) struct ByMember<T>(Mutex<BTreeMap<MemberId, (u64, T)>>);
 

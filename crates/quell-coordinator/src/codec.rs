@@ -21,7 +21,7 @@ pub use self::snapshot::{decode_snapshot, encode_snapshot};
 /// The version of the format that this program writes and reads.
 pub const FORMAT: u8 = 1;
 
-/// What bytes are.
+/// Kind of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Record,
@@ -59,7 +59,7 @@ pub enum CodecError {
          limits, shorter names or fewer members, or a second fleet"
     )]
     TooLarge {
-        /// How many they are.
+        /// Their number.
         bytes: usize,
     },
 }

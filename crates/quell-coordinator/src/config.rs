@@ -19,15 +19,15 @@ pub use terms::Terms;
 /// Everything that a coordinator needs to know before it starts.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the fleet is kept.
+    /// Storage of the fleet.
     pub store: FleetStore,
     /// Files and directories with the rules, or one store that has them.
     pub rules: Vec<PathBuf>,
-    /// How rules in etcd are reached.
+    /// Access to rules in etcd.
     pub rules_access: EtcdAccess,
-    /// Where the last changes that people made are kept.
+    /// File of the last changes that people made.
     pub changes: Option<PathBuf>,
-    /// Where it listens, and where others find it.
+    /// Its addresses and its public URLs.
     pub sockets: SocketConfig,
     /// Certificates and credentials.
     pub access: AccessConfig,
@@ -37,12 +37,12 @@ pub struct Config {
     pub max_buffer_bytes: usize,
 }
 
-/// Where a coordinator listens.
+/// Sockets of a coordinator.
 #[derive(Clone, Debug)]
 pub struct SocketConfig {
-    /// Where nodes connect.
+    /// Address for nodes.
     pub listen: SocketAddr,
-    /// Where operators, consoles and Prometheus connect; `None`: nowhere.
+    /// Address for operators, consoles and Prometheus; `None`: none.
     pub admin: Option<SocketAddr>,
     /// The URL at which nodes reach it, if that is not the one of the address.
     pub url: Option<String>,
@@ -59,7 +59,7 @@ pub struct AccessConfig {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// A PEM file with the authorities that sign the certificates of nodes.
     pub client_authorities: Option<PathBuf>,
-    /// Where the credentials are.
+    /// Source of the credentials.
     pub credentials: Option<SecretSource>,
     /// Whether addresses beyond loopback are accepted without TLS or without credentials.
     pub insecure: bool,

@@ -37,7 +37,7 @@ use crate::history::{History, LOOK_EVERY};
 
 const HOME: &str = "/console";
 
-/// Where rollouts are made.
+/// Path for rollouts.
 pub(crate) const ROLLOUT: &str = rollout::PATH;
 
 /// The pages of the menu.
@@ -49,13 +49,13 @@ pub(crate) const MENU: Menu = &[
     ("Changes", trail::PATH),
 ];
 
-/// How often a page that is kept up to date changes.
+/// Time between the updates of a live page.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Charts are written to their file every so many seconds, and at a stop: a crash loses that much of them.
 const WRITE_EVERY: u64 = 60;
 
-/// What the pages of one coordinator share.
+/// Shared state of a coordinator's pages.
 #[derive(Debug)]
 pub(crate) struct Console {
     admin: Arc<Admin>,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 /// Longest file that is read, in bytes: more than the longest that is written.
 const MAX_BYTES: u64 = 32 * 1_024 * 1_024;
 
-/// What a file has as JSON; the default if there is no file.
+/// Reads a file as JSON; the default if there is no file.
 ///
 /// # Errors
 /// If it cannot be read, or has something else.

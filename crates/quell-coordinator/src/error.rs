@@ -24,7 +24,7 @@ pub enum ServeError {
     /// Rules cannot be read from a store.
     #[error("cannot read the rules in {url}")]
     RulesStore {
-        /// Where it is; shows no password.
+        /// Its URL; shows no password.
         url: String,
         /// Why.
         source: RuleStoreError,
@@ -32,15 +32,15 @@ pub enum ServeError {
     /// A store has no rules yet.
     #[error("{url} has no rules yet: {advice}")]
     NoRules {
-        /// Where it is; shows no password.
+        /// Its URL; shows no password.
         url: String,
-        /// What to do.
+        /// Advice.
         advice: String,
     },
     /// The rules are sound, and a fleet cannot follow them.
     #[error("{0}")]
     Impossible(String),
-    /// What etcd asks for cannot be read.
+    /// Etcd's credentials cannot be read.
     #[error(transparent)]
     EtcdAccess(#[from] EtcdAccessError),
     /// The credentials cannot be used.

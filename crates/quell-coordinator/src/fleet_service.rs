@@ -33,29 +33,29 @@ use crate::leader::{Outbox, Service};
 use crate::name::CoordinatorName;
 use crate::rule_distribution::MAX_JUDGED;
 
-/// How long a stream may take to name its member.
+/// Longest time for a stream to name its member.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// A stream without a request for so long is ended. A member reports every second, or opens another.
 const SILENT: Duration = Duration::from_secs(120);
 
-/// How long a member may leave an answer unread.
+/// Longest time an answer may be left unread.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// What the text of rules has beside it, in bytes: who pushed it, when and why.
+/// Room beside the text of rules, in bytes: who pushed it, when and why.
 const BESIDE_TEXT: usize = 8 * 1_024;
 
-/// How far a stream may be ahead of its pace.
+/// Longest lead of a stream over its pace.
 const AHEAD: Duration = Duration::from_secs(1);
 
-/// What one request is paced by: a member reports ten times a second at most, and acknowledges pushes,
+/// Gap between paced requests: a member reports ten times a second at most, and acknowledges pushes,
 /// of which there is one in 25 ms at most.
 const GAP: Duration = Duration::from_millis(10);
 
 /// Every so many bytes of a request count as one more.
 const CHUNK: usize = 64 * 1_024;
 
-/// How many processes may join with one token or certificate at once, and again in each minute: a shared token
+/// Most processes that join with one token or certificate at once, and again in each minute: a shared token
 /// takes seats no faster, each start of a process is a write of the record, and the nodes of most fleets may
 /// all start at once.
 const JOINS_PER_MINUTE: u64 = 300;
@@ -63,7 +63,7 @@ const JOINS_PER_MINUTE: u64 = 300;
 /// Credentials whose joins are counted apart: as many as a fleet has nodes. Some 40 bytes each.
 const MAX_CREDENTIALS: usize = 10_000;
 
-/// How long a process whose join is one too many waits before it joins again: many would ask in vain.
+/// Delay before a process whose join is one too many joins again: many would ask in vain.
 const JOIN_AGAIN: Duration = Duration::from_secs(5);
 
 /// The service of members.
@@ -193,7 +193,7 @@ struct MemberStream {
     peer: Option<Peer>,
     requests: Streaming<proto::Request>,
     answers: mpsc::Sender<Result<proto::Response, Status>>,
-    /// What it has not read of them.
+    /// Answers that it has not read.
     unread: Arc<Unread>,
     /// Its number.
     stream: u64,
@@ -207,7 +207,7 @@ struct MemberStream {
     judged: Option<Vec<Name>>,
 }
 
-/// What comes with a request: what the member has of the rules, and what it says of its calls.
+/// Additions to a request: the rules that the member has, and what it says of its calls.
 type Attachments = (Option<RulesSeen>, Option<NodeSeen>);
 
 /// Why a stream ends.
@@ -314,7 +314,7 @@ impl MemberStream {
             self.service
                 .rule_distribution()
                 .hear(member, self.stream, &seen);
-            // What was given meanwhile is on its way.
+            // One given meanwhile is on its way.
             self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));
             if seen.counts && self.judged.is_none() {
                 let has = seen.answered.into_iter().take(MAX_JUDGED);
@@ -481,8 +481,7 @@ fn member_of(request: &Request) -> MemberId {
     }
 }
 
-/// How fast the requests of one stream are taken. What comes faster waits at the sender, by the flow
-/// control of HTTP/2.
+/// Pace of the requests of one stream. Faster ones wait at the sender, by the flow control of HTTP/2.
 struct Pace {
     /// When what was taken would have been due.
     due: Instant,

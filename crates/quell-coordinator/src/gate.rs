@@ -12,7 +12,7 @@ use quell_host::caller::token;
 use quell_host::http_connection::InUse;
 use tonic::Status;
 
-/// What somebody wants to be let in for.
+/// A purpose to be let in for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// To be a member.
@@ -25,7 +25,7 @@ pub enum Permission {
     Metrics,
 }
 
-/// What somebody shows.
+/// Shown credentials.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PresentedCredentials<'a> {
     /// The token in the head of the request.
@@ -37,9 +37,9 @@ pub struct PresentedCredentials<'a> {
 /// Somebody who was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Who it is, for the log.
+    /// Its name, for the log.
     pub name: Arc<str>,
-    /// What it may be, as a member.
+    /// Its terms, as a member.
     pub terms: NodeTerms,
     /// Whether it showed a token or a certificate that is known: then joins are counted for it, by its name.
     pub is_known: bool,
@@ -96,7 +96,7 @@ impl Gate for Open {
     }
 }
 
-/// What is known of the connection that a request came on.
+/// Details of the connection that a request came on.
 #[derive(Clone, Debug)]
 pub struct Peer {
     /// The other end.
@@ -115,7 +115,7 @@ impl Peer {
     }
 }
 
-/// What a caller has shown, kept to be shown again when the gate changes.
+/// Credentials of a caller, kept to be shown again when the gate changes.
 #[derive(Clone, Default)]
 pub(crate) struct Credentials {
     token: Option<Box<[u8]>>,
@@ -123,7 +123,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// What the head of a request and its connection show.
+    /// Credentials of a request's head and connection.
     pub(crate) fn new(headers: &http::HeaderMap, peer: Option<&Peer>) -> Self {
         Self {
             token: token(headers).map(Into::into),

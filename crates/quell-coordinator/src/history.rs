@@ -26,17 +26,17 @@ const MAX_SHARES: usize = 500_000;
 /// As many steps, and as many shares, are in the file of the hour and of the day: 16 MB at the most.
 const MAX_IN_FILE: usize = 100_000;
 
-/// What the file begins with.
+/// First bytes of the file.
 const FORMAT: &[u8] = b"quell shares 1\n";
 
-/// What was counted of a limit in some time: units, of a rate so many as it stands for in that time.
+/// Counts of a limit in some time: units, of a rate so many as it stands for in that time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) limit: f32,
     pub(crate) may_use: f32,
     pub(crate) demand: f32,
     pub(crate) admitted: f32,
-    /// What calls asked for; 0 also if nobody knows.
+    /// Units calls asked for; 0 also if unknown.
     pub(crate) asked: f32,
     pub(crate) refused: f32,
     pub(crate) degraded: f32,
@@ -44,7 +44,7 @@ pub(crate) struct Counts {
     pub(crate) shares: Vec<Share>,
 }
 
-/// What a node had of a limit.
+/// A node's share of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Share {
     pub(crate) node: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Share {
     pub(crate) admitted: f32,
     /// Of the node at last, like its lease.
     pub(crate) weight: f32,
-    /// How long ago the lease was renewed, in seconds.
+    /// Time since the lease was renewed, in seconds.
     pub(crate) lease_age: f32,
 }
 
@@ -66,7 +66,7 @@ struct Kept {
     day: Limits,
 }
 
-/// What nodes had answered at the last look, under the leader of an epoch.
+/// Answers of nodes at the last look, under the leader of an epoch.
 #[derive(Debug, Default)]
 struct LastLook {
     epoch: Option<GenerationNumber>,
@@ -134,12 +134,12 @@ impl Share {
 }
 
 impl Counts {
-    /// How much that is of what calls asked for, in percent.
+    /// Units as a percentage of what calls asked for.
     pub(crate) fn percent(&self, units: f32) -> Option<f32> {
         (self.asked > 0.0).then(|| units / self.asked * 100.0)
     }
 
-    /// What a node had.
+    /// A node's share.
     pub(crate) fn share(&self, node: u32) -> Option<&Share> {
         let at = self.shares.binary_search_by_key(&node, |share| share.node);
         self.shares.get(at.ok()?)
@@ -162,7 +162,7 @@ fn units(per_s: f64) -> f32 {
     drawn(per_s * LOOK_EVERY as f64)
 }
 
-/// What is to be added to the limits of a fleet.
+/// Counts to add to the limits of a fleet.
 fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
     let mut limits: BTreeMap<&str, Counts> = BTreeMap::new();
     for limit in &status.limits {
@@ -188,7 +188,7 @@ fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
         }
     }
     for limit in limits.values_mut() {
-        // What is known of the nodes one by one may sum to more.
+        // The numbers of single nodes may sum to more.
         limit.may_use = limit.may_use.min(limit.limit);
         limit.shares.sort_unstable_by_key(|share| share.node);
         // A node has parts of both limits of a name, for as long as it holds something of the older one.
@@ -265,7 +265,7 @@ impl Kept {
 }
 
 impl History {
-    /// What this file has, to which more is added.
+    /// Reads this file, to which more is added.
     pub(crate) fn open(file: Option<PathBuf>) -> Self {
         let read = |file: &PathBuf| read_history(file, FORMAT);
         let kept = file.as_ref().map_or_else(|| Ok(Kept::default()), read);
@@ -331,7 +331,7 @@ impl History {
         state.looks += 1;
     }
 
-    /// How many looks were added.
+    /// Number of looks added.
     pub(crate) fn looks(&self) -> u64 {
         self.state().looks
     }
@@ -419,7 +419,7 @@ pub(crate) mod tests {
     fn what_is_answered_is_of_the_time_between_two_looks_of_one_leader() {
         let history = History::default();
         for (at, epoch, totals) in [
-            // Where it begins to look, much was answered already.
+            // Much was answered already when it begins to look.
             (0, 1, [9_000.0, 900.0, 90.0]),
             (10, 1, [9_100.0, 910.0, 91.0]),
             (15, 1, [9_200.0, 910.0, 91.0]),
@@ -505,7 +505,7 @@ pub(crate) mod tests {
         assert!(shares(&again, Span::Hour).is_empty() && !shares(&again, Span::Day).is_empty());
         std::fs::write(&file, "[]").unwrap();
         assert!(shares(&open(), Span::Day).is_empty());
-        // Where nothing can be written, nothing else is in its way.
+        // Nothing else fails if nothing can be written.
         let nowhere = History::open(Some(folder.path().join("no/such/folder")));
         nowhere.add_at(&status(1), 1);
         nowhere.write();
@@ -532,7 +532,7 @@ pub(crate) mod tests {
         status
     }
 
-    /// How many steps of a limit there are, and how many of them have shares.
+    /// Number of steps of a limit, and of those that have shares.
     fn counts(history: &History) -> (usize, usize) {
         let steps = steps(history, "limit-1", Span::Hour, |one| one.shares.len());
         let has_shares = |(_, shares): &&(i64, usize)| *shares > 0;

@@ -55,7 +55,7 @@ pub(crate) use self::tally::LATELY;
 pub use self::tally::{LimitTally, Tallies};
 pub use self::wanted::{Changes, Wanted};
 
-/// How often a store that refuses to write is tried again, and how long a process waits that joins meanwhile.
+/// Time between tries of a store that refuses to write, and the wait of a process that joins meanwhile.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
 
 /// The most requests that wait for the task. At a fifth of a core for a thousand members with a hundred
@@ -79,7 +79,7 @@ pub enum Step {
     Back,
 }
 
-/// What a step says of the band of a rollout; what it does not say stays as it was.
+/// A step's edit of the band of a rollout; what it does not say stays as it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BandEdit {
     /// In parts of a million.
@@ -119,7 +119,7 @@ impl BandEdit {
     }
 }
 
-/// What a coordinator is, as far as others may know.
+/// A coordinator's state, as far as others may know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The epoch of its leadership, if it leads.
@@ -138,7 +138,7 @@ pub struct Status {
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
     pub store_rollback: Option<StoreRollback>,
-    /// What members say to the same effect, and what proves nothing, while it leads.
+    /// Members' claims to the same effect, which prove nothing, while it leads.
     pub unproven: Option<Unproven>,
     /// Whether what is wanted waits for an operator to roll it out.
     pub waits: bool,
@@ -148,9 +148,9 @@ pub struct Status {
     pub unwritten: Option<StoreError>,
     /// When it was elected, while it leads.
     pub elected: Option<Monotonic>,
-    /// How often nodes reported more than a limit allows, since this coordinator started.
+    /// Number of reports of more than a limit allows, since this coordinator started.
     pub bound_violated: u64,
-    /// How many rollouts it took back by itself since it started.
+    /// Count of rollouts it took back by itself since it started.
     pub taken_back: u64,
     /// Members that ask for a seat and are given none, at most 100, while it leads.
     pub rejected_joins: Vec<(MemberId, NoSeat)>,
@@ -224,7 +224,7 @@ pub enum ChangeError {
     Stopped(#[from] Stopped),
 }
 
-/// What an operator does after an error that says nothing of the change.
+/// Advice to operators if an error says nothing of the change.
 const PERHAPS: &str =
     "; the change may have been made: look with `quell fleet status` before you make it again";
 
@@ -287,20 +287,20 @@ pub enum StartError {
 /// A change of the record; the text of an error is for an operator.
 type Edit = Box<dyn FnOnce(&mut Record) -> Result<(), String> + Send>;
 
-/// Where the result of a change is told.
+/// Channel for the result of a change.
 type ReplySender = oneshot::Sender<Result<(), ChangeError>>;
 
 /// A look at the state machine.
 type Look = Box<dyn FnOnce(&Coordinator, &Wanted, Monotonic) + Send>;
 
-/// What a leader heard from members a moment ago.
+/// Recent reports of members to a leader.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
-    /// What each member admitted of each limit.
+    /// Each member's admissions of each limit.
     pub admitted: Admitted,
-    /// What all of them answered under each limit.
+    /// Answers of all of them under each limit.
     pub tallies: Tallies,
-    /// What the rollout is judged by.
+    /// Grounds to judge the rollout.
     pub hearing: Hearing,
 }
 
@@ -322,7 +322,7 @@ enum Message {
     HandOver(oneshot::Sender<()>),
 }
 
-/// How much a request takes in the queue, in KiB; rounded up.
+/// Size of a request in the queue, in KiB; rounded up.
 fn kib_of(request: &Request) -> u32 {
     let bytes = match request {
         Request::Join(join) => {
@@ -362,7 +362,7 @@ pub struct Service {
     room: Arc<Semaphore>,
 }
 
-/// How many messages there were, from members and to them.
+/// Numbers of messages from members and to them.
 #[derive(Debug, Default)]
 struct Traffic {
     requests: AtomicU64,
@@ -595,7 +595,7 @@ impl Service {
         seen.await.map_err(|_| Stopped)
     }
 
-    /// What members admitted and answered a moment ago, as far as this coordinator heard it.
+    /// Recent admissions and answers of members, as far as this coordinator heard them.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -606,7 +606,7 @@ impl Service {
         told.await.map_err(|_| Stopped)
     }
 
-    /// Where the leader is, as far as the store says.
+    /// Name of the leader, as far as the store says.
     #[must_use]
     pub fn leader(&self) -> Option<CoordinatorName> {
         let status = self.status.borrow();
@@ -619,7 +619,7 @@ impl Service {
         &self.rule_distribution
     }
 
-    /// What connected nodes say of their calls.
+    /// Connected nodes' reports on their calls.
     pub(crate) fn seen(&self) -> &Seen {
         &self.seen
     }
@@ -640,7 +640,7 @@ impl Service {
         self.messages.is_closed()
     }
 
-    /// What this coordinator is; changes as it does.
+    /// Watches this coordinator's status.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()

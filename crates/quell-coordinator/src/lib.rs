@@ -17,7 +17,7 @@
 //!
 //! [`serve`] runs all of it, as a [`Config`] says: `quell fleet coordinator` does so, until a signal comes.
 //!
-//! What must not happen here: a decision about a share, which is the business of `quell-shares`; and a
+//! Forbidden here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
 
 pub mod admin;

@@ -15,7 +15,7 @@ use quell_shares::plan::{Fallback, Limit, MICRO, Name, Quota};
 pub struct FleetLimits {
     /// The limits, in the order of the rules.
     pub limits: Vec<Limit>,
-    /// How many nodes share the limits of each group, as the rules say; `None` is the group of all nodes.
+    /// Size of each group that shares limits, as the rules say; `None` is the group of all nodes.
     /// Empty if no rule is shared.
     pub sizes: BTreeMap<Option<Name>, FleetSize>,
     /// Rules that nodes decide by themselves, or with another store.
@@ -46,11 +46,11 @@ pub enum LimitsError {
     Sizes {
         /// The first rule.
         one: Arc<str>,
-        /// What it says.
+        /// Its size.
         one_size: FleetSize,
         /// The second rule.
         other: Arc<str>,
-        /// What it says.
+        /// Its size.
         other_size: FleetSize,
     },
     /// A group is larger than the fleet.
@@ -61,9 +61,9 @@ pub enum LimitsError {
     LargeGroup {
         /// The group.
         group: Name,
-        /// How many nodes it has.
+        /// Number of its nodes.
         size: FleetSize,
-        /// How many there are in all.
+        /// Number of all nodes.
         all: FleetSize,
     },
     /// A fleet cannot share the limit of a rule.

@@ -34,13 +34,13 @@ mod metered;
 
 use metered::Metered;
 
-/// How long a client may take to shake hands, and to send the head of a request.
+/// Longest time for a handshake, and for the head of a request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection may be idle, or up to twice as long; and one that was told to end, before it is cut.
+/// Time a connection may be idle, or up to twice as long; and may last once it was told to end.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the other end is asked whether it is there, and how long it may take to say so.
+/// Period of pings to the other end, and longest time for its answer.
 const PING: Duration = Duration::from_secs(10);
 
 /// The most requests at once on a connection: a member has one stream, and may begin the next before the
@@ -50,8 +50,8 @@ const STREAMS: u32 = 8;
 /// The longest head of a request, in bytes.
 const HEAD: u32 = 16 * 1_024;
 
-/// What a client may send ahead on a stream, and twice as much on a connection, in bytes: most reports fit, and
-/// what nobody has read yet takes no more.
+/// Bytes a client may send ahead on a stream, and twice as many on a connection: most reports fit, and what nobody
+/// has read yet takes no more.
 const WINDOW: u32 = 64 * 1_024;
 
 /// The code of gRPC for a caller that is not known.
@@ -61,13 +61,13 @@ const UNAUTHENTICATED: &[u8] = b"16";
 /// one address.
 const OF_TLS: usize = 2 * 24 * 1_024;
 
-/// How long connections have to end after a listener was told to stop.
+/// Time for connections to end after a listener was told to stop.
 const LAST: Duration = Duration::from_secs(2);
 
 /// A listener, and what is served on it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where connections come in, plain or over TLS.
+    /// Source of connections, plain or over TLS.
     pub socket: HostListener,
     /// The most connections at once; what is more is closed at once.
     pub connections: usize,
@@ -75,7 +75,7 @@ pub struct Listener {
     pub connections_per_address: usize,
     /// Whether only HTTP/2 is spoken, as gRPC does.
     pub only_http2: bool,
-    /// Where its connections are counted.
+    /// Counters of its connections.
     pub numbers: Arc<ListenerMetrics>,
 }
 
@@ -112,7 +112,7 @@ impl Listener {
             };
             converse(accepted, only_http2, service, phase.clone())
         };
-        // What has no place is closed without a word.
+        // Surplus connections are closed silently.
         let mut open = self.socket.accept(scope, |_, _| Arc::from([]), start).await;
         let ended = async { while open.join_next().await.is_some() {} };
         let in_time = timeout(LAST, ended).await;
@@ -141,7 +141,7 @@ async fn converse<S, B>(
     } = accepted;
     let (requests, numbers) = (Arc::<Requests>::default(), Arc::clone(&service.numbers));
     let state = Arc::new(ConnectionState::new(Arc::clone(&requests)));
-    // What begins no request is idle from its first byte on, whichever version it speaks.
+    // A connection without a request is idle from its first byte on, in any version.
     state.mark_framed();
     let stream = Metered::new(stream);
     let (from, own) = (remote.clone(), Arc::clone(&state));
@@ -209,7 +209,7 @@ fn is_unknown<B>(answer: &Response<B>) -> bool {
         || code.is_some_and(|code| code.as_bytes() == UNAUTHENTICATED)
 }
 
-/// What is spoken, with its bounds.
+/// The protocol, with its bounds.
 fn protocol(only_http2: bool) -> Builder<TokioExecutor> {
     let bounds = HttpBounds {
         head_timeout: HANDSHAKE_TIMEOUT,

@@ -14,7 +14,7 @@ use crate::leader::{Service, Status, Tallies};
 use crate::rule_distribution::RuleDistribution;
 use crate::status::units;
 
-/// What is counted besides what the leader knows.
+/// Counts besides what the leader knows.
 #[derive(Debug)]
 pub struct Metrics {
     /// When the wanted limits were last read without an error, or their store had nothing newer.
@@ -131,7 +131,7 @@ fn rules(text: &mut MetricsText, rule_distribution: &RuleDistribution, leads: bo
     );
 }
 
-/// What is known of the leadership, and what the leader found.
+/// Writes the leadership, and what the leader found.
 fn leadership(text: &mut MetricsText, status: &Status, now: Monotonic) {
     let learns = status.elected.filter(|_| !status.grants);
     let learns = learns.map_or(0, |since| now.since(since).as_secs());
@@ -236,7 +236,7 @@ fn limits(text: &mut MetricsText, view: &FleetView) {
     );
 }
 
-/// What nodes answered under each limit.
+/// Answers of nodes under each limit.
 fn answers(text: &mut MetricsText, view: &FleetView, tallies: &Tallies) {
     let each = |value: fn(&Totals) -> u64| {
         let one = move |limit: &LimitView| {

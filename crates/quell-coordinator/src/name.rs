@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use quell_fleet::wire::MAX_URL;
 
-/// Where a coordinator listens, as others reach it. It is written as its parts with spaces between them.
+/// URLs of a coordinator, as others reach it. It is written as its parts with spaces between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoordinatorName {
-    /// Where members reach it: an `http` or `https` URL.
+    /// Address for members: an `http` or `https` URL.
     pub url: String,
-    /// Where its API for operators is reached, if it has one.
+    /// URL of its API for operators, if it has one.
     pub admin: Option<String>,
     /// Distinguishes this start of the process from every other.
     pub start: u64,
@@ -20,7 +20,7 @@ impl CoordinatorName {
     /// Checks a URL under which others are to reach a coordinator.
     ///
     /// # Errors
-    /// What to write.
+    /// Names the fix.
     pub fn check_url(url: &str) -> Result<(), String> {
         let rest = url
             .strip_prefix("http://")

@@ -35,7 +35,7 @@ pub(crate) fn some_percent(part: Option<f64>) -> String {
     }
 }
 
-/// What is to be said of a fleet, beside its tables.
+/// Kind of a note on a fleet, beside its tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It is so.
@@ -141,7 +141,7 @@ fn silence(status: &FleetStatus, now_ms: u64) -> Option<String> {
     })
 }
 
-/// What an operator is to know: troubles, what waits, the version of the rules.
+/// Notes for an operator: troubles, what waits, the version of the rules.
 #[must_use]
 pub fn notes(status: &FleetStatus, now_ms: u64) -> Vec<(Kind, String)> {
     let silence = silence(status, now_ms).into_iter();
@@ -194,7 +194,7 @@ fn awaited_nodes(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
     }
 }
 
-/// Who is to follow the rollout, by what it is judged, and why the last one was taken back.
+/// Nodes to follow the rollout, its criteria, and why the last one was taken back.
 #[must_use]
 pub fn rollout_notes(status: &FleetStatus) -> Vec<(Kind, String)> {
     let mut notes = Vec::new();
@@ -297,7 +297,7 @@ fn rules(status: &FleetStatus, notes: &mut Vec<(Kind, String)>) {
     }
 }
 
-/// Who leads, and who applies the plan.
+/// Leader, and nodes applying the plan.
 #[must_use]
 pub fn head(status: &FleetStatus) -> String {
     let leader = status.leader.as_ref().map(|leader| leader.url.as_str());

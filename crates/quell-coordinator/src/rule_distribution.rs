@@ -23,7 +23,7 @@ use crate::rules_trouble::RulesTrouble;
 /// The most rules of which nodes say how calls were answered.
 pub const MAX_JUDGED: usize = MAX_ANSWERS;
 
-/// How many texts before the newest are kept, besides those that a leader names: another coordinator may lead on
+/// Most texts kept before the newest, besides those that a leader names: another coordinator may lead on
 /// with what was in force before it read the newest.
 const MAX_OLDER: usize = 3;
 
@@ -39,7 +39,7 @@ pub struct RecordedRules {
 }
 
 impl RecordedRules {
-    /// What a record says.
+    /// Rules of a record.
     pub(crate) fn new(record: &Record) -> Self {
         let rollout = record.rollout.as_ref();
         let staged = record.seats.iter().filter(|seat| seat.staged);
@@ -69,9 +69,9 @@ impl RecordedRules {
 /// Versions that nodes have, or may have soon; each with another text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versions {
-    /// What nodes have that follow no rollout; `None` if it is not known.
+    /// Version of nodes in no rollout; `None` if it is not known.
     pub in_force: Option<Arc<Version>>,
-    /// What is rolled out.
+    /// The one rolled out.
     pub rolled_out: Option<Arc<Version>>,
     /// The newest, until somebody rolls it out.
     pub waiting: Option<Arc<Version>>,
@@ -101,7 +101,7 @@ struct Texts {
     recorded_rules: Option<Arc<RecordedRules>>,
     /// Whether this coordinator leads.
     leads: bool,
-    /// What the newest changes of those in force, a sentence for each rule, as far as these versions are compared.
+    /// Changes of the newest to those in force, a sentence for each rule, as far as these versions are compared.
     compared: Option<(Versions, Vec<String>)>,
 }
 
@@ -177,16 +177,16 @@ pub struct RuleDistribution {
     streams: AtomicU64,
 }
 
-/// What a node says of the rules that it follows.
+/// A node's report on the rules that it follows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeRules {
     /// The version that it has in force.
     pub applied: Option<Head>,
     /// Why it does not have the one in force that it was given last.
     pub refused: Option<String>,
-    /// What came of the candidate; none if the node runs no candidates.
+    /// Result of the candidate; none if the node runs no candidates.
     pub candidate: Option<CandidateSeen>,
-    /// How many calls asked, were refused and were answered degraded under each judged rule, since its process began
+    /// Calls that asked, were refused and were answered degraded under each judged rule, since its process began
     /// to count; none if it does not say.
     pub answered: Option<BTreeMap<Name, Totals>>,
 }
@@ -281,7 +281,7 @@ impl RuleDistribution {
         lock(&self.texts).compared = Some((versions, sentences));
     }
 
-    /// What the newest rules change of those in force; nothing if no text differs.
+    /// Changes of the newest rules to those in force; nothing if no text differs.
     #[must_use]
     pub fn changes(&self) -> Vec<String> {
         let texts = lock(&self.texts);
@@ -324,7 +324,7 @@ impl RuleDistribution {
         }
     }
 
-    /// How many connected nodes follow the rules of the fleet, and how many of them have those in force that they
+    /// Number of connected nodes following the fleet's rules, and of those that have in force the ones that they
     /// are to have.
     #[must_use]
     pub fn followers(&self) -> (usize, usize) {
@@ -370,7 +370,7 @@ impl RuleDistribution {
         self.candidate.borrow().clone()
     }
 
-    /// What connected nodes say that came of the candidate, by node.
+    /// Reports of connected nodes on the candidate, by node.
     #[must_use]
     pub fn candidate_seen(&self) -> Vec<(MemberId, CandidateSeen)> {
         let id = self.candidate.borrow().id;
@@ -417,7 +417,7 @@ impl RuleDistribution {
         look(nodes.get(&member).map(|(_, node)| node))
     }
 
-    /// What a node says, while it is connected and follows rules.
+    /// A node's report, while it is connected and follows rules.
     #[must_use]
     pub fn of(&self, member: MemberId) -> Option<NodeRules> {
         self.look(member, |node| node.cloned())
@@ -436,7 +436,7 @@ impl RuleDistribution {
         self.judged.subscribe()
     }
 
-    /// What a node says of the judged rules, and of no others.
+    /// A node's answers under the judged rules, and no others.
     fn answered(&self, seen: &RulesSeen) -> BTreeMap<Name, Totals> {
         let judged = self.judged();
         let answers = { seen.answered.iter().take(MAX_JUDGED) }.filter_map(|one| {
@@ -570,7 +570,7 @@ mod tests {
         assert_eq!([has(1), has(2)], [None, None]);
     }
 
-    /// What is not known is said, and is not replaced by what nobody has put into force.
+    /// A missing text is reported, and not replaced by one that nobody put into force.
     #[test]
     fn a_text_that_is_not_known_is_missing_until_it_is_found() {
         let rule_distribution = RuleDistribution::default();
@@ -634,7 +634,7 @@ mod tests {
         assert_eq!(lock(&rule_distribution.texts).older.len(), 2);
     }
 
-    /// Who pushes texts may find two whose digests begin alike, and the second one is given to nobody for the first.
+    /// Pushers of texts may find two whose digests begin alike, and the second one is given to nobody for the first.
     #[test]
     fn texts_whose_digests_begin_alike_are_two() {
         let rule_distribution = RuleDistribution::default();

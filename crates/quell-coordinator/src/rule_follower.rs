@@ -33,7 +33,7 @@ mod candidate;
 mod judged;
 mod recorded_rules;
 
-/// Where rules are read from.
+/// Source of the rules.
 pub(crate) enum Origin {
     Files(Vec<PathBuf>),
     Store(StoredRules),

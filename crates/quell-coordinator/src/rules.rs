@@ -24,16 +24,16 @@ use crate::store::{
     Condition, ConfigStore, EtcdOptions, Listing, MAX_WRITE, StoreError, Transaction, Watch, Write,
 };
 
-/// How many versions are kept, beside the bound of their bytes.
+/// Most versions kept, beside the bound of their bytes.
 const KEPT: u64 = 200;
 
-/// How many versions one push drops at most: etcd takes 128 writes at once. What is left goes with the next.
+/// Most versions that one push drops: etcd takes 128 writes at once. What is left goes with the next.
 const MAX_DROPPED: usize = 50;
 
-/// How long one call may take.
+/// Longest time for one call.
 const CALL: Duration = Duration::from_secs(3);
 
-/// How often a read is made: each one that fails goes to another endpoint the next time.
+/// Most tries of a read: each one that fails goes to another endpoint the next time.
 const TRIES: usize = 3;
 
 /// A watch is not trusted for longer: it may have fallen silent.
@@ -43,7 +43,7 @@ const RELIST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct ConfigRules<S> {
     store: Arc<S>,
-    /// What all keys begin with.
+    /// Prefix of all keys.
     prefix: String,
     url: String,
     kept_bytes: u64,

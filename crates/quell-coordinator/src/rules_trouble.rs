@@ -28,7 +28,7 @@ impl RulesTrouble {
     }
 }
 
-/// What is wrong, and why.
+/// Troubles, with reasons.
 pub(crate) fn texts<const N: usize>(
     all: [(&str, &Option<String>); N],
 ) -> impl Iterator<Item = String> {

@@ -23,11 +23,11 @@ const FRESH: Duration = Duration::from_secs(15);
 /// The rule of limits that come with a call, as servers name it.
 const AD_HOC_RULE: &str = "cl.throttle";
 
-/// What servers of a fleet decided lately, and whom they refuse.
+/// Recent decisions of a fleet's servers, and keys they refuse.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CallsStatus {
-    /// How many nodes these numbers are of. Embedded nodes say nothing.
+    /// Nodes that these numbers are of. Embedded nodes say nothing.
     pub nodes: usize,
     /// Decisions per second: calls that were allowed, and calls that were denied.
     pub decisions_per_s: f64,
@@ -44,11 +44,11 @@ pub struct CallsStatus {
     pub p50_ns: Option<u64>,
     /// The same of 99 of 100.
     pub p99_ns: Option<u64>,
-    /// How far back decisions are counted: a minute at most.
+    /// Window of counted decisions: a minute at most.
     pub window_ms: u64,
     /// The keys that were refused most often, at most 20.
     pub refused: Vec<RefusedKey>,
-    /// How far back refusals are counted.
+    /// Window of counted refusals.
     pub refused_window_ms: u64,
     /// Keys that are banned, at most 20, the longest first.
     pub bans: Vec<BannedKey>,
@@ -56,7 +56,7 @@ pub struct CallsStatus {
     pub bans_at_least: u64,
     /// At most so many are, as far as nodes know: servers list the first 20, and may have the same ones.
     pub bans_at_most: u64,
-    /// How many of the nodes do not know who is banned, since their store does not answer.
+    /// Nodes that do not know who is banned, since their store does not answer.
     pub bans_unknown_nodes: usize,
 }
 
@@ -98,7 +98,7 @@ pub struct BannedKey {
     pub reason: Option<String>,
 }
 
-/// What connected nodes said last, and when.
+/// Connected nodes' last reports, and times.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(ByMember<(Instant, Arc<NodeSeen>)>);
 
@@ -114,7 +114,7 @@ impl Seen {
         self.0.forget(member, stream);
     }
 
-    /// What these nodes say together; none if none of them says anything.
+    /// Sum of these nodes' reports; none if none of them says anything.
     pub(crate) fn calls(&self, of: impl Fn(MemberId) -> bool) -> Option<CallsStatus> {
         let said: Vec<Said> = {
             let all = self.0.all();
@@ -129,7 +129,7 @@ impl Seen {
     }
 }
 
-/// What a node said, and how long ago.
+/// A node's report, and its age.
 struct Said {
     age: Duration,
     seen: Arc<NodeSeen>,

@@ -106,19 +106,19 @@ impl CoordinatorServer {
         &self.name
     }
 
-    /// What it knows and does.
+    /// Its state and actions.
     #[must_use]
     pub fn service(&self) -> Service {
         self.leader.service()
     }
 
-    /// What is doubtful in the rules with which it started.
+    /// Doubts about the rules with which it started.
     #[must_use]
     pub fn warnings(&self) -> &[Problem] {
         &self.warnings
     }
 
-    /// How many limits the rules want to be shared.
+    /// Number of limits the rules want shared.
     #[must_use]
     pub fn limits(&self) -> usize {
         self.rules.wanted.borrow().limits.len()

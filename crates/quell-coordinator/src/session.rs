@@ -53,14 +53,14 @@ pub mod key {
     pub const SNAPSHOT: &str = "snapshot/";
 }
 
-/// What a session is told.
+/// Options of a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// What all keys of the fleet begin with; it ends with a slash.
+    /// Prefix of all keys of the fleet; it ends with a slash.
     pub prefix: String,
-    /// What is written into the leader's key, for the others to find it: no other process has the same.
+    /// Value of the leader's key, for the others to find it: no other process has the same.
     pub name: String,
-    /// How long the key lasts without a keep-alive: whole seconds for etcd.
+    /// Time the key lasts without a keep-alive: whole seconds for etcd.
     pub ttl: Duration,
     /// The part of the time to live after which a leader stops on its own clock, in millionths less: the
     /// drift of clocks.
@@ -103,7 +103,7 @@ impl SessionOptions {
         self.ttl / 3
     }
 
-    /// How long a leader may decide after it sent a keep-alive that was answered.
+    /// Time a leader may decide after it sent a keep-alive that was answered.
     fn own_time(&self) -> Duration {
         let nanos = quell_core::time::saturating_nanos(self.ttl);
         Duration::from_nanos(self.drift.shortest(nanos))
@@ -150,7 +150,7 @@ pub struct Leadership {
     pub listing: Arc<Listing>,
 }
 
-/// What an operator should know about the store.
+/// Health of the store, for an operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// The last failure of a campaign, or of keeping its lease, since one last succeeded.
@@ -179,7 +179,7 @@ impl Health {
 /// restored from a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollback {
-    /// How often this process has seen that, with this one.
+    /// Times this process has seen that, with this one.
     pub times: u64,
     /// All keys before.
     pub before: Arc<Listing>,
@@ -205,7 +205,7 @@ pub struct Session<S> {
     work: Option<Work>,
 }
 
-/// What a session runs on.
+/// Executor of a session.
 #[derive(Debug)]
 enum Work {
     Thread(JoinHandle<()>),

@@ -79,7 +79,7 @@ impl From<GenerationNumber> for String {
 pub struct FleetStatus {
     /// Whether the coordinator that answers leads; the rest is known to the leader only.
     pub leads: bool,
-    /// Where the leader is.
+    /// The leader's URLs.
     pub leader: Option<LeaderStatus>,
     /// Why the configuration store does not answer.
     pub store_trouble: Option<String>,
@@ -87,9 +87,9 @@ pub struct FleetStatus {
     pub unwritten: Option<String>,
     /// Why wanted limits are not in force.
     pub refused: Option<String>,
-    /// What to do because the store was restored from a backup.
+    /// Advice because the store was restored from a backup.
     pub restored: Option<String>,
-    /// What nodes say to the same effect, and what proves nothing.
+    /// Nodes' claims to the same effect, which prove nothing.
     pub perhaps_restored: Option<String>,
     /// Which node has nearly all of each limit by its weight, and what to do.
     pub dominant: Option<String>,
@@ -110,19 +110,19 @@ pub struct FleetStatus {
     pub rollout: Option<RolloutStatus>,
     /// The last rollout, if a leader took it back by itself; until the next one.
     pub taken_back: Option<TakenBackStatus>,
-    /// How many nodes follow the plan that they are to follow, and report.
+    /// Nodes that follow the plan that they are to follow, and report.
     pub applied: usize,
     /// The rules that nodes are given; null if this coordinator has none to give.
     pub rules: Option<RulesStatus>,
     /// Every limit.
     pub limits: Vec<LimitStatus>,
-    /// How far back the percentages of limits go: 30.
+    /// Window of the percentages of limits: 30.
     pub answered_window_s: u64,
     /// Every node.
     pub nodes: Vec<NodeStatus>,
     /// Processes that ask for a seat and are given none; the first 100.
     pub rejected_joins: Vec<RejectedJoinStatus>,
-    /// What the nodes say of their calls; null if none does.
+    /// Reports of the nodes on their calls; null if none.
     pub calls: Option<CallsStatus>,
 }
 
@@ -150,26 +150,26 @@ pub struct RulesStatus {
     pub waiting: Option<u64>,
     /// The beginning of the digest of its text.
     pub digest: String,
-    /// Who pushed it.
+    /// Its author.
     pub by: String,
     /// When, in milliseconds since 1970; 0 if that is not known.
     pub at_ms: u64,
     /// Why newer ones are not in use.
     #[serde(flatten)]
     pub trouble: RulesTrouble,
-    /// How many nodes have the version in force that they are to have.
+    /// Nodes that have the version in force that they are to have.
     pub applied: usize,
-    /// How many nodes follow the rules of the fleet.
+    /// Nodes that follow the rules of the fleet.
     pub followers: usize,
 }
 
-/// Where a leader is.
+/// URLs of a leader.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LeaderStatus {
-    /// Where nodes reach it.
+    /// Its URL for nodes.
     pub url: String,
-    /// Where its API for operators is.
+    /// URL of its API for operators.
     pub admin: Option<String>,
 }
 
@@ -183,13 +183,13 @@ pub struct RolloutStatus {
     pub member: Option<u32>,
     /// The part of the nodes that it is for.
     pub percent: Option<u8>,
-    /// How many nodes are to follow it.
+    /// Number of nodes to follow it.
     pub nodes: usize,
     /// When the leader takes it back by itself; null if only an operator does.
     pub band: Option<BandStatus>,
 }
 
-/// What nodes that follow a rollout may answer, of each limit and rule that it changes, and what they do.
+/// Allowed and actual answers of nodes that follow a rollout, of each limit and rule that it changes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct BandStatus {
@@ -199,13 +199,13 @@ pub struct BandStatus {
     pub max_degraded_percent: Option<f64>,
     /// Over so long.
     pub window_s: u64,
-    /// What was answered in the last window, of each limit and each rule that is judged.
+    /// Answers in the last window, of each limit and each rule that is judged.
     pub answered: Vec<AnsweredStatus>,
-    /// How many nodes are not judged: those with rules of their own do not say what they answered under the rollout's.
+    /// Nodes that are not judged: those with rules of their own do not say what they answered under the rollout's.
     pub not_judged: usize,
 }
 
-/// What was answered under a limit or a rule.
+/// Answers under a limit or a rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct AnsweredStatus {
@@ -215,9 +215,9 @@ pub struct AnsweredStatus {
     pub is_rule: bool,
     /// Units that calls asked for; under a rule, calls.
     pub asked: f64,
-    /// How much of it was refused; null if nothing was asked for.
+    /// Percentage of it refused; null if nothing was asked for.
     pub refused_percent: Option<f64>,
-    /// How much of it was answered degraded.
+    /// Percentage of it answered degraded.
     pub degraded_percent: Option<f64>,
 }
 
@@ -246,28 +246,28 @@ pub struct LimitStatus {
     pub most_per_s: f64,
     /// The most that all nodes together may use now, each by the limits that it follows; never above `most_per_s`.
     pub may_use_per_s: f64,
-    /// What silent nodes may use, and so nobody else.
+    /// Rate silent nodes may use, and so nobody else.
     pub held_by_silent_per_s: f64,
-    /// What nobody may use after a restore, since nodes that were not heard may use it.
+    /// Rate nobody may use after a restore, since nodes that were not heard may use it.
     pub reserved_per_s: f64,
-    /// Who lacks a static share, why, and what to do.
+    /// Nodes without a static share, why, and advice.
     pub shortage: Option<String>,
     /// Why the parts of its nodes are of little use, and what to do.
     pub small_parts: Option<String>,
-    /// How much was refused of what calls asked the nodes for in the last `answered_window_s`; null if that was
+    /// Percentage refused of what calls asked the nodes for in the last `answered_window_s`; null if that was
     /// nothing.
     pub refused_percent: Option<f64>,
-    /// How much of it was answered degraded: without a grant of a coordinator.
+    /// Percentage of it answered degraded: without a grant of a coordinator.
     pub degraded_percent: Option<f64>,
     /// Units that calls asked the nodes for, since this leader hears them.
     pub asked_total: f64,
-    /// How many of them were refused.
+    /// Number of them refused.
     pub refused_total: f64,
-    /// How many of them were answered degraded.
+    /// Number of them answered degraded.
     pub degraded_total: f64,
 }
 
-/// Where a node is.
+/// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -296,11 +296,11 @@ pub struct NodeStatus {
     pub weight: u32,
     /// The groups that it named.
     pub groups: Vec<String>,
-    /// Where it is.
+    /// Its state.
     pub state: NodeState,
     /// Whether it is to give up its part, also while it is silent.
     pub draining: bool,
-    /// How long ago it was heard.
+    /// Time since it was heard.
     pub heard_ms_ago: u64,
     /// For how long its leases may still last; 0 if it has none.
     pub lease_left_ms: u64,
@@ -320,7 +320,7 @@ pub struct NodeStatus {
     pub limits: Vec<ShareStatus>,
 }
 
-/// What a node has of a limit, in units per second.
+/// A node's share of a limit, in units per second.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ShareStatus {
@@ -328,17 +328,17 @@ pub struct ShareStatus {
     pub name: String,
     /// The most that it may use now.
     pub may_use_per_s: f64,
-    /// What is planned for it.
+    /// Its planned share.
     pub share_per_s: f64,
-    /// What it wants, with a margin; 0 while it is silent.
+    /// Its demand, with a margin; 0 while it is silent.
     pub demand_per_s: f64,
-    /// What it admitted in the last second or so; null if it is not known yet.
+    /// Its admissions in the last second or so; null if not known yet.
     pub admitted_per_s: Option<f64>,
     /// The static share that it has for certain.
     pub static_per_s: f64,
     /// The static share that it is due by weight.
     pub due_static_per_s: f64,
-    /// What remains to it when it was silent for very long.
+    /// Share left to it when it was silent for very long.
     pub floor_per_s: f64,
 }
 
@@ -348,7 +348,7 @@ pub struct ShareStatus {
 pub struct PreviewStatus {
     /// One for each node and limit.
     pub shares: Vec<SharePreview>,
-    /// What waits for a rollout: a sentence for each rule that is changed, or the names of the limits with other
+    /// Changes awaiting rollout: a sentence for each rule that is changed, or the names of the limits with other
     /// numbers.
     pub waits: Vec<String>,
 }
@@ -361,9 +361,9 @@ pub struct SharePreview {
     pub member: u32,
     /// The limit.
     pub name: String,
-    /// What is planned for it now.
+    /// Share planned for it now.
     pub before_per_s: f64,
-    /// What would be planned for it.
+    /// Share planned for it then.
     pub after_per_s: f64,
     /// The static share that it has now, when all nodes have acknowledged it.
     pub static_before_per_s: f64,
@@ -378,7 +378,7 @@ pub(crate) fn units(micro: u64) -> f64 {
 }
 
 impl FleetStatus {
-    /// What `service` knows. It costs the leader a pass over all members and limits.
+    /// Status of `service`. It costs the leader a pass over all members and limits.
     pub async fn from_service(service: &Service) -> Self {
         let view = service.look(|core, wanted, now: Monotonic| {
             let ledger = core.leads(now)?;
@@ -399,7 +399,7 @@ impl FleetStatus {
         found
     }
 
-    /// What an operator has to mend, in words, apart from rules.
+    /// Troubles for an operator, in words, apart from rules.
     pub fn troubles(&self) -> impl Iterator<Item = String> {
         texts([
             (
@@ -524,7 +524,7 @@ impl FleetStatus {
         let nodes = view.members.iter();
         let nodes = nodes.map(|node| NodeStatus::new(node, &names, &heard.admitted));
         self.nodes = nodes.collect();
-        // What a silent node follows is not known: it may be dead.
+        // A silent node's plan is not known: it may be dead.
         let applies = |node: &&NodeStatus| {
             node.state != NodeState::Silent && node.follows == Some(node.revision)
         };
@@ -592,7 +592,7 @@ impl RejectedJoinStatus {
 }
 
 impl LimitStatus {
-    /// What all nodes together use at most.
+    /// Most that all nodes together use.
     #[must_use]
     pub const fn most(&self) -> f64 {
         self.most_per_s.max(self.rate_per_s)

@@ -121,9 +121,9 @@ impl Write {
 /// Writes that are carried out together, if all conditions hold. A key is written at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// What must hold.
+    /// Its conditions.
     pub conditions: Vec<Condition>,
-    /// What is then written.
+    /// Writes to make then.
     pub writes: Vec<Write>,
 }
 
@@ -145,7 +145,7 @@ impl Transaction {
     }
 }
 
-/// What a transaction did.
+/// A transaction's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// Whether the conditions held, and the writes were carried out.
@@ -159,7 +159,7 @@ pub struct Committed {
 pub struct Change {
     /// The whole key.
     pub key: String,
-    /// What it is now; `None` if it was deleted.
+    /// Its entry now; `None` if it was deleted.
     pub entry: Option<Entry>,
 }
 

@@ -22,7 +22,7 @@ const MOST: usize = 100;
 /// Longest text of a change that is kept, in characters.
 const LONGEST: usize = 1_000;
 
-/// What somebody changed.
+/// A change by somebody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
     /// When, in milliseconds since 1970.
@@ -31,13 +31,13 @@ pub struct Noted {
     pub by: String,
     /// From where; empty if that is not known.
     pub from: String,
-    /// What was done: the command that does the same, if there is one.
+    /// The change: the command that does the same, if there is one.
     pub what: String,
     /// Why; empty if nobody said so.
     pub why: String,
 }
 
-/// Who changes something, from where and why.
+/// Author of a change, from where and why.
 #[derive(Clone, Debug, Default)]
 pub struct Author {
     /// Who.
@@ -48,7 +48,7 @@ pub struct Author {
     pub why: String,
 }
 
-/// Who took back what the leader took back.
+/// Author of what the leader took back.
 const LEADER: &str = "the leader";
 
 /// The last changes.

@@ -169,7 +169,7 @@ impl RawSettings for RawConfig {
 }
 
 impl RawConfig {
-    /// What this means, with a default for each field that is left out.
+    /// Resolves this, with a default for each field that is left out.
     ///
     /// # Errors
     /// [`ConfigError::Field`] for the first value that is impossible, or for two that do not fit together.
@@ -267,7 +267,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// What is written here, by keys.
+    /// Raw settings, by keys.
     fn raw(said: &[(&str, &str)]) -> RawConfig {
         let mut raw = RawConfig::default();
         for (key, value) in said {

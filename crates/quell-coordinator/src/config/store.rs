@@ -12,7 +12,7 @@ use crate::leader::{Leader, StartError, Wanted};
 use crate::session::{Session, SessionOptions};
 use crate::store::{EmbeddedStore, EtcdOptions, EtcdTls};
 
-/// Where the fleet is kept.
+/// Storage of the fleet.
 #[derive(Clone, Debug)]
 pub enum FleetStore {
     /// In this file, for one coordinator.
@@ -21,13 +21,13 @@ pub enum FleetStore {
     Etcd {
         /// Its URLs.
         urls: Vec<String>,
-        /// How it is reached.
+        /// Access to it.
         access: EtcdAccess,
     },
 }
 
 impl FleetStore {
-    /// Where the list of changes is, unless a setting says otherwise: beside the file.
+    /// Default path of the list of changes: beside the file.
     #[must_use]
     pub fn changes(&self) -> Option<PathBuf> {
         let Self::Embedded(path) = self else {
@@ -100,7 +100,7 @@ impl fmt::Display for FleetStore {
     }
 }
 
-/// What etcd asks for.
+/// Etcd's credentials.
 #[derive(Clone, Debug, Default)]
 pub struct EtcdAccess {
     /// A PEM file with the authority that signed its certificates; the system's without one.
@@ -120,7 +120,7 @@ pub enum EtcdAccessError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A password is no text.
@@ -128,7 +128,7 @@ pub enum EtcdAccessError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// Where it is none.
+        /// The UTF-8 error.
         source: FromUtf8Error,
     },
 }

@@ -18,15 +18,15 @@ pub struct Terms {
     pub seats: Option<u32>,
     /// When changed rules are put into force.
     pub changes: Changes,
-    /// How often nodes report.
+    /// Period of node reports.
     pub report: Duration,
-    /// How long a node keeps its share without an answer.
+    /// Time a node keeps its share without an answer.
     pub lease: Duration,
-    /// How long a node that is cut off keeps its static share.
+    /// Time a node that is cut off keeps its static share.
     pub hold: Duration,
-    /// How long after `hold` the seat of a silent node is given back; `None`: never.
+    /// Delay after `hold` before a silent node's seat is given back; `None`: never.
     pub return_seats: Option<Duration>,
-    /// How long the leader's key lasts, in whole seconds.
+    /// Life of the leader's key, in whole seconds.
     pub leader_ttl: Duration,
 }
 
@@ -88,10 +88,10 @@ impl Terms {
         }
     }
 
-    /// What these rules want of the fleet.
+    /// Derives the fleet these rules want.
     ///
     /// # Errors
-    /// What is wrong with the rules, and what to write.
+    /// Names the fault in the rules, and what to write.
     pub(crate) fn wanted(&self, domains: &[DomainRules]) -> Result<Wanted, String> {
         let found = fleet_limits(domains).map_err(|error| error.to_string())?;
         if found.sizes.is_empty() {

@@ -6,7 +6,7 @@ use quell_host::console::page::Fields;
 /// The change of a node that a form asks for, with what is then done.
 ///
 /// # Errors
-/// What is wrong with the form.
+/// Names the fault in the form.
 pub(super) fn change(form: &Fields, member: u32) -> Result<(Change, String), String> {
     let action = form.get("action");
     if matches!(action, "fence" | "deregister") && form.get("dead").is_empty() {
@@ -49,7 +49,7 @@ pub(super) fn change(form: &Fields, member: u32) -> Result<(Change, String), Str
 /// Reads a weight.
 ///
 /// # Errors
-/// What to write.
+/// Names the fix.
 pub(super) fn weight(text: &str) -> Result<u32, String> {
     let weight = text.trim().parse().ok().filter(|weight| *weight > 0);
     weight.ok_or_else(|| format!("`{text}` is no weight: write a whole number from 1"))

@@ -13,7 +13,7 @@ use crate::report::{rate, some_percent};
 /// Nodes that a chart shows one by one.
 const MAX_NODES: usize = 8;
 
-/// What is to be seen over time.
+/// Subject of a chart over time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     pub(super) limit: &'a str,
@@ -25,7 +25,7 @@ pub(super) struct View<'a> {
 /// A line; gaps are where nothing is known.
 type Column = Vec<Option<f32>>;
 
-/// What is drawn of a limit, in units per second.
+/// Drawing of a limit, in units per second.
 #[derive(Debug, Serialize)]
 pub(super) struct Chart {
     times: Vec<i64>,
@@ -43,7 +43,7 @@ pub(super) struct Chart {
     below: [Column; 2],
 }
 
-/// What a page shows already.
+/// Contents of a page so far.
 #[derive(Debug, Default)]
 pub(super) struct Drawn {
     /// As many looks were taken.
@@ -53,7 +53,7 @@ pub(super) struct Drawn {
 }
 
 impl Chart {
-    /// What is to be seen from an instant on. Of all nodes those with the largest shares now are shown one by one.
+    /// Chart from an instant on. Of all nodes those with the largest shares now are shown one by one.
     fn new(series: &Series<Counts>, view: View<'_>, from: i64) -> Self {
         let last = series.last().map(|last| &last.counts.shares);
         let mut largest: Vec<&Share> = last.into_iter().flatten().collect();
@@ -112,7 +112,7 @@ impl Chart {
     }
 }
 
-/// What a chart shows, in words.
+/// Describes a chart in words.
 pub(super) fn words(history: &History, view: View<'_>) -> Option<String> {
     let series = history.series(view.limit, view.span)?;
     let chart = Chart::new(&series, view, i64::MIN);
@@ -140,7 +140,7 @@ pub(super) fn words(history: &History, view: View<'_>) -> Option<String> {
 }
 
 impl Drawn {
-    /// What the page does not show yet, from the step that it drew last; all of it if other nodes are shown now.
+    /// Steps that the page lacks, from the one that it drew last; all of them if other nodes are shown now.
     pub(super) fn news(&mut self, history: &History, view: View<'_>) -> Option<Chart> {
         let looks = Some(history.looks()).filter(|looks| self.looks != Some(*looks))?;
         let series = history.series(view.limit, view.span)?;
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(of(3).demand, [None]);
     }
 
-    /// What a leader knows of nodes one by one may sum to more than all have.
+    /// Numbers of single nodes at a leader may sum to more than all have.
     #[test]
     fn nodes_are_never_drawn_above_the_limit() {
         let history = History::default();

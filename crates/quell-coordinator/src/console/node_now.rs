@@ -6,7 +6,7 @@ use super::wish::query;
 use crate::report::{rate, some_rate, state};
 use crate::status::{FleetStatus, NodeStatus};
 
-/// What changes every second of the page of a node.
+/// Part of a node's page that changes every second.
 #[derive(Template)]
 #[template(path = "fleet/node_now.html")]
 pub(super) struct NodeNow<'a> {

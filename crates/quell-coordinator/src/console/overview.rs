@@ -35,18 +35,18 @@ struct Overview<'a> {
     limit: String,
     query: String,
     limits: &'a [LimitStatus],
-    /// What the chart shows.
+    /// The chart in words.
     words: Option<String>,
     now: Now<'a>,
 }
 
-/// What changes every second.
+/// Part updated each second.
 #[derive(Template)]
 #[template(path = "fleet/now.html")]
 struct Now<'a> {
     viewer: &'a Viewer,
     status: &'a FleetStatus,
-    /// What is wrong is read first.
+    /// Troubles are read first.
     troubles: Vec<(Kind, String)>,
     head: String,
     notes: Vec<(Kind, String)>,
@@ -55,7 +55,7 @@ struct Now<'a> {
     limit: String,
     /// With what each has of the limit.
     nodes: Vec<(&'a NodeStatus, Option<&'a ShareStatus>)>,
-    /// How many nodes are like that.
+    /// Number of nodes like that.
     found: usize,
     /// The first and the last that are shown, from 1.
     first: usize,
@@ -111,14 +111,14 @@ impl<'a> Now<'a> {
         }
     }
 
-    /// Where the console of the leader is, if this is not it.
+    /// URL of the leader's console, if this is not it.
     fn leader(&self) -> Option<&str> {
         let leader = self.status.leader.as_ref().filter(|_| !self.status.leads);
         leader.and_then(|leader| leader.admin.as_deref())
     }
 }
 
-/// What nodes say of their calls.
+/// Nodes' reports on their calls.
 fn of_calls(status: &FleetStatus, calls: &CallsStatus) -> FleetCalls {
     let seconds = |ms: u64| wait::words(ms.next_multiple_of(1_000));
     let row = |key: &KeyStatus, value, why: Option<&String>| Key {

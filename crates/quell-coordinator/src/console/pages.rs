@@ -26,10 +26,10 @@ struct NodePage<'a> {
     /// `None`: it has no seat, or this coordinator does not know.
     node: Option<&'a NodeStatus>,
     now: NodeNow<'a>,
-    /// What keeps it up to date.
+    /// Query that updates it.
     query: String,
     spans: [(&'static str, String, bool); 2],
-    /// What its chart shows.
+    /// Its chart in words.
     words: Option<String>,
     /// Why it is to be changed, if that was refused.
     reason: &'a str,
@@ -114,7 +114,7 @@ struct PreviewPage<'a> {
     store: Option<(String, String, Option<&'static str>)>,
 }
 
-/// What would change.
+/// A possible change.
 struct WhatIf {
     what: String,
     command: String,
@@ -125,7 +125,7 @@ struct WhatIf {
 }
 
 impl WhatIf {
-    /// What the parameters say, and the body of the request.
+    /// The parameters' change, and the body of the request.
     fn new(asked: &Fields) -> Result<(Self, PreviewBody), String> {
         let mut what_if = Self {
             what: "The limits of the rules".to_owned(),
@@ -219,14 +219,14 @@ pub(super) async fn preview(State(console): State<Arc<Console>>, request: Reques
 #[derive(Template)]
 #[template(path = "fleet/register.html")]
 struct RegisterPage<'a> {
-    /// What is filled in.
+    /// Filled-in values.
     node: &'a str,
     weight: &'a str,
     /// The part of all nodes' weights that it has once it is there, and the commands that start it.
     start: Option<(String, Vec<String>)>,
 }
 
-/// How a node becomes one: it registers itself when it starts, with the number and the weight that it is given.
+/// Page for a new node: it registers itself when it starts, with the number and the weight that it is given.
 pub(super) async fn register(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.reader(&request)?;
     let asked = Fields::new(&request);
@@ -268,7 +268,7 @@ pub(super) async fn register(State(console): State<Arc<Console>>, request: Reque
     console.shell.answer("Fleet", &viewer, &done, &page)
 }
 
-/// What makes a node of the coordinator at this URL, which wants a token or not.
+/// Commands for a node of the coordinator at this URL, with a token or not.
 fn start_commands((member, weight): (u32, u32), url: &str, wants_token: bool) -> Vec<String> {
     let mut start = format!(
         "quell serve --rules fleet --fleet {url} --fleet-member node-{member} --fleet-weight {weight} \

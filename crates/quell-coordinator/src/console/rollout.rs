@@ -20,15 +20,15 @@ pub(super) const PATH: &str = "/console/rollout";
 #[template(path = "fleet/rollout.html")]
 struct RolloutPage<'a> {
     viewer: &'a Viewer,
-    /// What was filled in, if it was refused.
+    /// Form as filled in, if it was refused.
     asked: Fields,
     status: &'a FleetStatus,
     /// Every node's share now, and with the rules that wait.
     shares: Vec<SharePreview>,
     total: usize,
-    /// What waits: a sentence for each rule.
+    /// Waiting rules: a sentence for each.
     waits: Vec<String>,
-    /// What is to be said of the rollout that was begun, or of the last one.
+    /// Notes on the rollout that was begun, or on the last one.
     notes: Vec<(Kind, String)>,
 }
 

@@ -7,14 +7,14 @@ use super::chart::View;
 use crate::report::state;
 use crate::status::{FleetStatus, NodeStatus};
 
-/// What a person wants to see.
+/// A person's choice of view.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wish {
     /// The limit whose shares are shown; empty: the first.
     pub(super) limit: String,
     /// Only nodes whose number begins so, or that are in this state.
     pub(super) find: String,
-    /// How many of them were shown on the pages before.
+    /// Number of them shown on the pages before.
     pub(super) from: usize,
     /// Instead the only node that is shown.
     pub(super) node: Option<u32>,
@@ -52,7 +52,7 @@ impl Wish {
         query.finish()
     }
 
-    /// What asks for charts of an hour and of a day, and whether they are shown.
+    /// Queries for charts of an hour and of a day, and whether they are shown.
     pub(super) fn spans(&self, limit: &str) -> [(&'static str, String, bool); 2] {
         [("1 hour", false), ("1 day", true)].map(|(name, is_day)| {
             let wish = Self {
@@ -63,7 +63,7 @@ impl Wish {
         })
     }
 
-    /// What the charts show of a limit.
+    /// The charts' view of a limit.
     pub(super) const fn view<'a>(&self, limit: &'a str) -> View<'a> {
         let (node, span) = (self.node, if self.is_day { Span::Day } else { Span::Hour });
         View { limit, node, span }
@@ -84,7 +84,7 @@ impl Wish {
     }
 }
 
-/// What asks for the overview with this limit.
+/// Query for the overview with this limit.
 pub(super) fn query(limit: &str) -> String {
     Wish::default().query(limit, 0)
 }

@@ -24,7 +24,7 @@ const WIDTH: Duration = Duration::from_secs(5);
 /// that strangers make up.
 const MAX_OTHERS: usize = 64;
 
-/// What is shown of what a node admits is counted over so long, at least.
+/// Shortest time over which a node's shown admissions are counted.
 const SHOWN: Duration = Duration::from_secs(1);
 
 /// Micro-units per second that each member admitted of each limit a moment ago.
@@ -36,7 +36,7 @@ pub(super) struct Exceeded {
     pub(super) limit: LimitId,
     /// By so many micro-units.
     pub(super) excess: u64,
-    /// Who says that it admitted most of it lately: one that lies, or that should not run.
+    /// Member that admitted most of it lately, by its own word: it lies or should not run.
     pub(super) most: MemberId,
 }
 
@@ -56,7 +56,7 @@ struct Heard {
     rates: HashMap<LimitId, Rate>,
 }
 
-/// What a process admitted of a limit since `since`, and the rate before.
+/// A process's admissions of a limit since `since`, and the rate before.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     since: Monotonic,
@@ -68,7 +68,7 @@ struct Rate {
 #[derive(Debug)]
 struct Audited {
     intervals: Intervals,
-    /// What it is judged by.
+    /// Quota to judge it by.
     quota: (u64, u64),
     /// Since when less would be right: nodes that have not heard of it may still use more.
     smaller: Option<Monotonic>,
@@ -152,7 +152,7 @@ impl Audit {
         false
     }
 
-    /// What each member admitted a moment ago, all of its processes together.
+    /// Recent admissions of each member, all of its processes together.
     pub(super) fn admitted(&self, now: Monotonic) -> Admitted {
         let mut admitted = Admitted::new();
         let recent = { self.heard.iter() }.filter(|(_, last)| now.since(last.at) < WIDTH);
@@ -265,7 +265,7 @@ pub(super) mod tests {
         })
     }
 
-    /// What a process of a node says of one limit.
+    /// Report of a node's process on one limit.
     pub(in crate::leader) fn report(
         (member, incarnation): (u32, u64),
         seq: u64,

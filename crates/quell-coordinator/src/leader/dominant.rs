@@ -1,6 +1,6 @@
 //! Dominant: a member that has nearly all by its weight.
 //!
-//! Where all members want more than there is, each is given its part by weight. One that named a large weight
+//! Each member is given its part by weight where all want more than there is. One that named a large weight
 //! leaves the others next to nothing, and none of them can see why.
 
 use std::fmt;

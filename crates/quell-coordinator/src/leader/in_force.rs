@@ -19,11 +19,11 @@ impl<S: ConfigStore> LeaderTask<S> {
         let (plan, left_out) = self.wanted.borrow_and_update().beside(record);
         let left_out = (!left_out.is_empty()).then_some(Refused::Limits(left_out));
         let differs = !record.plan.is_like(&plan);
-        // What was taken back is never put into force by itself.
+        // A plan taken back is never put into force by itself.
         let was_taken_back = record.taken_back.is_some();
         let is_staged = was_taken_back || self.wanted.borrow().changes == Changes::Staged;
         self.waits = is_staged && differs;
-        // Who has no text yet waits for nobody.
+        // A plan without text waits for nobody.
         if let (None, Some(rules)) = (&record.plan.rules, &plan.rules) {
             let mut next = record.clone();
             if let Some(rollout) = &mut next.rollout {

@@ -52,7 +52,7 @@ impl StagedRules {
     }
 }
 
-/// What is judged by itself.
+/// Subject judged by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     Limit(LimitId),
@@ -66,20 +66,20 @@ struct Trial {
     band: Band,
     /// The limits of its plan.
     plan: Vec<Limit>,
-    /// What is judged, with its name.
+    /// Judged subjects, with names.
     subjects: HashMap<Subject, Name>,
     /// The digest of the text that its nodes are to have in force, if rules are judged.
     text: Option<Name>,
     window: Window<Subject>,
     /// The processes that were heard to follow the rollout.
     heard: HashMap<MemberId, u64>,
-    /// What those that have its version in force said last of their rules.
+    /// Last report on rules by nodes that have its version in force.
     said: HashMap<MemberId, BTreeMap<Name, Totals>>,
     /// Nodes that do not say what they answered under the judged rules.
     mute: BTreeSet<MemberId>,
 }
 
-/// What was answered under a limit or a rule in the last window.
+/// Answers under a limit or a rule in the last window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// The limit, or the rule as `domain/rule`.
@@ -90,7 +90,7 @@ pub struct Answered {
     pub totals: Totals,
 }
 
-/// What a leader has heard of a rollout with a band.
+/// A leader's knowledge of a rollout with a band.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hearing {
     /// Each limit and each rule that is judged.
@@ -183,7 +183,7 @@ impl Judge {
         }
     }
 
-    /// What was heard in the last window.
+    /// Hearing of the last window.
     pub(super) fn hearing(&self) -> Hearing {
         let Some(trial) = &self.trial else {
             return Hearing::default();
@@ -630,7 +630,7 @@ mod tests {
         assert_eq!(rows(&rollout), ["api"]);
     }
 
-    /// What was refused before this leader heard it, or under another version, is of another time.
+    /// Refusals before this leader heard them, or under another version, are of another time.
     #[test]
     fn calls_before_a_node_follows_the_rollout_do_not_count() {
         let mut rollout = Rollout::of_rule(false);

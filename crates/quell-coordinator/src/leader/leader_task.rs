@@ -33,10 +33,10 @@ use crate::rule_distribution::{RecordedRules, RuleDistribution};
 use crate::session::{Health, Leadership, Rollback, Session, key};
 use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
 
-/// How often the state machine does what is due: a few times per shortest report period.
+/// Period of the state machine's ticks: a few per shortest report period.
 const TICK: Duration = Duration::from_millis(25);
 
-/// How long after a write that was refused or not answered it is made again.
+/// Delay before a write that was refused or not answered is made again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// A node that names numbers which the store has not given, as anybody with a node's token can at any time, is
@@ -55,7 +55,7 @@ pub(super) enum Done {
     Again {
         epoch: u64,
     },
-    /// What is wanted could not be written, and it is time to compare it again.
+    /// Wanted limits were not written, and it is time to compare them again.
     Compare,
     /// An operator who raises the generation was told what became of it.
     Raised,
@@ -67,11 +67,11 @@ pub(super) enum Done {
     Resigned(Result<Committed, StoreError>),
     /// It is time to see whether a store that refused to write does it again.
     TryToWrite,
-    /// What came of that.
+    /// Result of that.
     Tried(Result<Committed, StoreError>),
 }
 
-/// Who wants a record written.
+/// Origin of a record's write.
 pub(super) enum Origin {
     /// The state machine: it wants it until it is written.
     Core,
@@ -87,10 +87,10 @@ pub(super) struct LeaderTask<S> {
     pub(super) show: watch::Sender<Status>,
     /// The rules for nodes.
     pub(super) rule_distribution: Arc<RuleDistribution>,
-    /// What the record of whoever leads says of them, and the revision of the store that changed it.
+    /// The leader's record of them, and the revision of the store that changed it.
     recorded_rules: (Option<Arc<RecordedRules>>, u64),
     pub(super) core: Coordinator,
-    /// What the leader's key says.
+    /// Value of the leader's key.
     named: Option<String>,
     still: SuspendDetector,
     outboxes: Outboxes,
@@ -98,13 +98,13 @@ pub(super) struct LeaderTask<S> {
     /// Changes of operators that the state machine has taken.
     pub(super) taken: Vec<(Operation, ReplySender)>,
     pub(super) jobs: JoinSet<Done>,
-    /// What the state machine was told of.
+    /// Lead known to the state machine.
     pub(super) leadership: Option<Leadership>,
     /// The epoch that it has with that, with the generation of the fleet.
     epoch: u64,
     /// The revision of the store that changed the record last, as far as the state machine knows.
     changed: u64,
-    /// How often the store was seen to go back, as far as the state machine was told.
+    /// Rollbacks of the store that the state machine was told of.
     rollbacks: u64,
     /// Whether the wanted limits have to be compared with the plan.
     pub(super) compare: bool,
@@ -114,7 +114,7 @@ pub(super) struct LeaderTask<S> {
     pub(super) waits: bool,
     /// Judges what nodes admit, under this leadership.
     audit: Audit,
-    /// How often it found too much.
+    /// Number of excesses it found.
     violated: u64,
     /// When it was logged last that nodes name numbers which the store has not given.
     unproven_said: Option<Monotonic>,
@@ -124,7 +124,7 @@ pub(super) struct LeaderTask<S> {
     pub(super) judge: Judge,
     /// The rollout that is being taken back; perhaps the lead was lost before that was known to be stored.
     pub(super) taking_back: Option<Operation>,
-    /// How many were.
+    /// Number taken back.
     pub(super) taken_back: u64,
     /// When this coordinator was elected.
     elected: Monotonic,
@@ -199,7 +199,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         &*self.session.options().clock
     }
 
-    /// What the clock that does not stop reads.
+    /// Time of the clock that does not stop.
     pub(super) fn now(&self) -> Monotonic {
         self.clock().monotonic()
     }
@@ -272,7 +272,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         }
     }
 
-    /// What nodes say of their calls, as this leader has heard it.
+    /// Nodes' reports on their calls, as this leader heard them.
     fn heard(&mut self) -> Heard {
         Heard {
             admitted: self.audit.admitted(self.now()),
@@ -397,7 +397,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         Ok(Some((decode_record(&entry.value)?, entry.changed)))
     }
 
-    /// What the leader before handed over. Without it this one learns, so trouble is no error.
+    /// Hand-over of the leader before. Without it this one learns, so trouble is no error.
     fn snapshot(&self, listing: &Listing) -> Option<Snapshot> {
         let prefix = format!("{}{}", self.session.options().prefix, key::SNAPSHOT);
         let parts = listing.entries.iter();
@@ -411,7 +411,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         }
     }
 
-    /// How the store is: the state machine is told when it went back.
+    /// Reports the store's health; rollbacks to the state machine.
     fn hear_of_store(&mut self, health: &Health) -> Result<(), Ended> {
         report(health);
         let trouble = health.trouble().cloned();
@@ -594,7 +594,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             tracing::warn!(%said, "nodes name numbers that the configuration store has not given");
             self.unproven_said = Some(now);
         }
-        // What a backup says is for an operator to look at first.
+        // Rules of a backup are for an operator to look at first.
         let recorded_rules = { self.recorded_rules.0.clone() }.filter(|_| !self.core.is_stopped());
         // Before anybody knows that this coordinator leads.
         self.rule_distribution

@@ -12,7 +12,7 @@ use super::{ChangeError, ReplySender, Step};
 use crate::codec::check_room;
 use crate::store::ConfigStore;
 
-/// How often the log says that quota is reserved.
+/// Time between logs that quota is reserved.
 const REMIND: Duration = Duration::from_secs(300);
 
 /// A rate as a percentage of another, rounded up.

@@ -28,7 +28,7 @@ pub enum WhatIf {
         /// Micro-units; `None` for those that it has.
         burst: Option<u64>,
     },
-    /// What is wanted, for all members.
+    /// Wanted limits, for all members.
     Wanted,
 }
 
@@ -52,7 +52,7 @@ const LATER: Duration = Duration::from_millis(1_500);
 const WRITES: usize = 16;
 
 impl Service {
-    /// What a change would do.
+    /// Previews a change.
     ///
     /// # Errors
     /// As the change itself.
@@ -98,7 +98,7 @@ fn preview(
         _ => Vec::new(),
     };
     let mut effects = Vec::new();
-    // What the leader is writing is taken for written.
+    // Writes under way are taken for written.
     core.not_stored(now, &mut effects);
     core.operate(now, operation, &mut effects)
         .map_err(Why::Refused)?;

@@ -18,7 +18,7 @@ use crate::codec::{decode_record, fit_record};
 use crate::session::{Session, key};
 use crate::store::{Condition, ConfigStore, Listing, Write};
 
-/// How often it is tried when the record changes at the same time, or the store does not answer. A leader
+/// Most tries when the record changes at the same time, or the store does not answer. A leader
 /// writes some records in a second at most.
 const TRIES: usize = 20;
 

@@ -1,6 +1,6 @@
 //! Tally: what nodes say that they answered, of each limit: since this leader hears them, and lately.
 //!
-//! What a node says is a total since its process started, so a report that is lost loses nothing. The first
+//! A node reports totals since its process started, so a report that is lost loses nothing. The first
 //! report of a process only says where counting begins: what it answered before, under another leader or
 //! none, is of a time that nobody knows. A node that was cut off and is back says at once what it answered
 //! meanwhile.
@@ -16,13 +16,13 @@ use quell_shares::plan::{Band, LimitId, MemberId, Record};
 /// A window is counted in so many parts.
 pub(super) const PARTS: usize = 10;
 
-/// How far back is lately: as far as a rollout is judged by, unless an operator says otherwise.
+/// Length of `lately`: that by which a rollout is judged, unless an operator says otherwise.
 pub(crate) const LATELY: Duration = Band::WINDOW;
 
-/// What nodes answered under each limit.
+/// Answers of nodes under each limit.
 pub type Tallies = HashMap<LimitId, LimitTally>;
 
-/// What all nodes together answered under a limit, in micro-units.
+/// Answers of all nodes together under a limit, in micro-units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitTally {
     /// Since this leader hears them.
@@ -31,7 +31,7 @@ pub struct LimitTally {
     pub lately: Totals,
 }
 
-/// What a node answered between two of its reports.
+/// Answers of a node between two of its reports.
 pub(super) type Step = Vec<(LimitId, Totals)>;
 
 /// Adds up what nodes with a seat say, under one leadership.
@@ -127,7 +127,7 @@ impl Tally {
     }
 }
 
-/// What was answered in the last while, of each limit or whatever else has answers.
+/// Recent answers, of each limit or whatever else has answers.
 #[derive(Debug)]
 pub(super) struct Window<K = LimitId> {
     since: Monotonic,
@@ -190,7 +190,7 @@ const fn sum(one: Totals, other: Totals) -> Totals {
     }
 }
 
-/// What was answered since `before`; `None` if the node began to count again.
+/// Answers since `before`; `None` if the node began to count again.
 pub(super) fn since(totals: Totals, before: Totals) -> Option<Totals> {
     Some(Totals {
         asked: totals.asked.checked_sub(before.asked)?,

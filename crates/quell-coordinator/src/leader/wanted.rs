@@ -24,7 +24,7 @@ pub struct Wanted {
     pub seats: Option<u32>,
     /// The durations of the protocol.
     pub timing: Timing,
-    /// What becomes of the seats of silent members.
+    /// Handling of silent members' seats.
     pub return_seats: ReturnSeats,
     /// The text of the rules that say all this, by its [digest](text_digest):
     /// the text that nodes are to be given. `None` if there is none to give.
@@ -156,8 +156,7 @@ impl Wanted {
         let Some(record) = record else {
             return by_rate.min(by_burst);
         };
-        // Who has left is to find a seat again: a limit whose rate is cut takes no seat away, and a new one
-        // does.
+        // Members that left are to find seats again: a limit whose rate is cut takes none, and a new one does.
         let in_force: BTreeSet<_> = record.plan.limits.iter().map(Limit::identity).collect();
         let new = limits
             .iter()

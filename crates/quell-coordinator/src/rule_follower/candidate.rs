@@ -65,7 +65,7 @@ fn running(service: &Service) -> Option<About> {
     })
 }
 
-/// What came of it at all nodes that are connected.
+/// Result of it at all nodes that are connected.
 pub(super) fn status(service: &Service) -> Option<CandidateStatus> {
     let about = running(service)?;
     let seen = service.rule_distribution().candidate_seen();

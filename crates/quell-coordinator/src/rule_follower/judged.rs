@@ -35,7 +35,7 @@ pub(super) fn rules(before: &[DomainRules], after: &[DomainRules]) -> Vec<Name> 
     judged.map(|change| name(change).into()).collect()
 }
 
-/// What the fleet shares, by the name and the group of each limit.
+/// Shared quotas, by the name and the group of each limit.
 fn quotas(domains: &[DomainRules]) -> BTreeMap<(String, Option<Name>), Quota> {
     let limits = fleet_limits(domains).map(|found| found.limits);
     let limits = limits.unwrap_or_default().into_iter();

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{Origin, RuleFollower, judged};
 use crate::rule_distribution::{MAX_JUDGED, RuleDistribution, Versions};
 
-/// How often a text is looked for that was not found.
+/// Wait before a missing text is looked for again.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Changed rules that operators are told of.

@@ -49,7 +49,7 @@ impl Contents {
         (next, changes)
     }
 
-    /// What the end of a lease writes.
+    /// Writes at the end of a lease.
     pub(super) fn detached(&self, lease: Lease) -> Vec<Write> {
         let entries = self.entries.iter();
         let attached = entries.filter(|(_, entry)| entry.lease == Some(lease));

@@ -53,7 +53,7 @@ pub enum OpenError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The I/O error.
         error: io::Error,
     },
     /// It is not what this program wrote.
@@ -64,7 +64,7 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in it.
         what: &'static str,
     },
     /// Another version of this program wrote it.
@@ -111,7 +111,7 @@ struct State {
 #[derive(Debug)]
 pub struct EmbeddedStore {
     path: PathBuf,
-    /// What the file is to have, while it is being written.
+    /// File with the next contents, while they are written.
     copy: PathBuf,
     /// Locked for as long as this process lives.
     file: File,
@@ -382,7 +382,7 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// What the file has, or the copy that a power cut left.
+/// Reads the file, or the copy that a power cut left.
 fn read(path: &Path, mut file: &File, copy: &Path) -> Result<Contents, OpenError> {
     let mut bytes = Vec::new();
     let read = file.read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! How to be let in by etcd. These are here also in a build without it, so that a command line is the same
+//! Credentials for etcd. These are here also in a build without it, so that a command line is the same
 //! in both.
 
 /// Certificates for the connections to etcd, in PEM.
@@ -16,7 +16,7 @@ impl std::fmt::Debug for EtcdTls {
     }
 }
 
-/// How to reach etcd.
+/// Access to etcd.
 #[derive(Clone, Default)]
 pub struct EtcdOptions {
     /// Name and password, if etcd's authentication is on.
