@@ -66,7 +66,7 @@ pub fn check_credentials(name: &str, text: &str) -> Result<(), CredentialsError>
     Ok(Credentials::parse(name, text).map(drop)?)
 }
 
-/// What callers of one server may do: its credentials, followed.
+/// Rights of one server's callers: its credentials, followed.
 #[derive(Debug)]
 pub struct Access {
     /// None: everybody may do everything.
@@ -127,7 +127,7 @@ pub enum Denied {
     Unauthenticated,
     /// It does not have this role.
     Role {
-        /// Who asked.
+        /// The asker.
         bearer: Arc<Grant>,
         /// The role that is missing.
         role: Role,
@@ -136,7 +136,7 @@ pub enum Denied {
     Whole(Arc<Grant>),
     /// It is not for this domain.
     Domain {
-        /// Who asked.
+        /// The asker.
         bearer: Arc<Grant>,
         /// The domain that was asked about.
         domain: Box<str>,
@@ -148,7 +148,7 @@ impl Access {
     /// Without a source everybody may do everything.
     ///
     /// # Errors
-    /// What is wrong with them, and what to write.
+    /// Names their fault, and what to write.
     pub fn open(source: Option<&SecretSource>) -> Result<Self, CredentialsError> {
         let followed = |source: &SecretSource| {
             Ok::<_, CredentialsError>(Followed {
@@ -365,7 +365,7 @@ impl Caller {
     /// Refuses what this caller may not do: something that needs `role`, in `domain` if it is about one.
     ///
     /// # Errors
-    /// What it lacks, with what to write.
+    /// Names what it lacks, and the fix.
     #[inline]
     pub fn check(&self, role: Role, domain: Option<&str>) -> Result<(), Denied> {
         match self {
@@ -399,7 +399,7 @@ impl Caller {
     /// Refuses what is about the whole server to a caller that is limited to some domains.
     ///
     /// # Errors
-    /// What it lacks, with what to write.
+    /// Names what it lacks, and the fix.
     pub fn check_whole(&self) -> Result<(), Denied> {
         match self {
             Self::Anyone => Ok(()),
@@ -428,7 +428,7 @@ impl Caller {
 
 impl std::error::Error for Denied {}
 
-/// Who it is, for the log.
+/// Its name, for the log.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

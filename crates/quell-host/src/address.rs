@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::config::check_home;
 
-/// What the path of a Unix socket is written after.
+/// Prefix of the path of a Unix socket.
 const UNIX: &str = "unix:";
 
-/// Where a listener is: `127.0.0.1:8080`, or `unix:/run/quell/http.sock`.
+/// Place of a listener: `127.0.0.1:8080`, or `unix:/run/quell/http.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A port of this machine.

@@ -27,15 +27,15 @@ const FORM: &[u8] = b"application/x-www-form-urlencoded";
 /// draws for its own.
 const SMALL: usize = 4 * 1_024;
 
-/// What hyper keeps of a long body beside its read buffer: a piece that was not taken yet.
+/// Part of a long body that hyper keeps beside its read buffer: a piece not taken yet.
 const PIECE: usize = MAX_HEAD;
 
-/// What a body may take.
+/// Bounds of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyBounds<'a> {
-    /// What it draws from, unless its client has a budget.
+    /// Budget it draws from, unless its client has one.
     pub buffers: &'a Arc<Budget>,
-    /// How long it may take to arrive.
+    /// Longest time for it to arrive.
     pub timeout: Duration,
     /// Its longest length, in bytes.
     pub most: usize,

@@ -88,7 +88,7 @@ impl Budget {
         })
     }
 
-    /// What the connections from `address` draw from; without an address all there is.
+    /// Budget of the connections from `address`; without an address all there is.
     pub fn of(self: &Arc<Self>, address: Option<IpAddr>) -> Arc<CallerBudget> {
         match address {
             None => self.make(None),
@@ -96,7 +96,7 @@ impl Budget {
         }
     }
 
-    /// What `caller` draws from, whoever that is.
+    /// Budget of `caller`, whoever that is.
     pub fn of_caller(self: &Arc<Self>, caller: &impl Hash) -> Arc<CallerBudget> {
         let caller = self.hasher.hash_one(caller);
         let mut by_caller = self.by_caller.lock();

@@ -17,7 +17,7 @@ pub const TOKEN: &str = "x-quell-token";
 /// The field of a token, or of a name and a password (RFC 9110, 11.6.2).
 pub const AUTHORIZATION: &str = "authorization";
 
-/// What a listener is for. Health and the description of the routes are on every one.
+/// Purpose of a listener. Health and the description of the routes are on every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Questions and administration.
@@ -42,18 +42,18 @@ impl Purpose {
     }
 }
 
-/// What is known of the client that sent a request.
+/// Facts about the client that sent a request.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// None on a Unix socket.
     pub address: Option<IpAddr>,
-    /// What the listener is for that the client is connected to.
+    /// Purpose of the listener that the client is connected to.
     pub purpose: Purpose,
-    /// Who it has shown that it is.
+    /// Identity that it has shown.
     pub caller: Caller,
-    /// What the bodies of its requests draw from.
+    /// Budget of the bodies of its requests.
     pub buffers: Arc<CallerBudget>,
-    /// Where a call learns that the client hangs up. None over HTTP/2, where its answer is dropped then.
+    /// Tells a call that the client hangs up. None over HTTP/2, where its answer is dropped then.
     pub requests: Option<Arc<Requests>>,
 }
 
@@ -95,12 +95,12 @@ pub fn caller(request: &Request, role: Role) -> Result<Caller, Denied> {
     Ok(caller)
 }
 
-/// Where the call of a request learns that its client hangs up.
+/// Requests that tell a call when its client hangs up.
 pub fn requests(request: &Request) -> Option<Arc<Requests>> {
     request.extensions().get::<Client>()?.requests.clone()
 }
 
-/// Where a request comes from; none for a Unix socket.
+/// Origin of a request; none for a Unix socket.
 pub fn address(request: &Request) -> Option<IpAddr> {
     request.extensions().get::<Client>()?.address
 }

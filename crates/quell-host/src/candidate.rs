@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::refused_key::KeyBody;
 
-/// What is known of a candidate, for people.
+/// Facts about a candidate, for people.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct About {
     /// Which store of rules it is for, from 0.
@@ -16,11 +16,11 @@ pub struct About {
     /// The rules.
     #[serde(skip)]
     pub text: String,
-    /// What it changes, in a line.
+    /// Its changes, in a line.
     pub change: String,
     /// Why.
     pub note: String,
-    /// Who started it.
+    /// Its starter.
     pub by: String,
     /// When it was started, in seconds since 1970.
     pub at: i64,
@@ -39,7 +39,7 @@ pub struct Counts {
     pub unanswered: u64,
 }
 
-/// What came of a candidate.
+/// Results of a candidate.
 #[derive(Clone, Debug, Serialize)]
 pub struct CandidateStatus {
     /// The candidate.
@@ -58,9 +58,9 @@ pub struct CandidateStatus {
 /// The nodes that are to run a candidate.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CandidateNodes {
-    /// How many run it.
+    /// Nodes running it.
     pub running: usize,
-    /// How many nodes there are.
+    /// Number of all nodes.
     pub of: usize,
     /// Why others do not, each with its number.
     pub refused: Vec<String>,

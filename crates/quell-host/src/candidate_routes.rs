@@ -22,7 +22,7 @@ use crate::proposal::Proposal;
 use crate::reply::{self, RouteResult, invalid_field};
 use crate::rules_host::{MAX_NOTE, MAX_TEXT, RulesHost};
 
-/// What the routes of a process share.
+/// Shared state of a process's routes.
 #[derive(Debug)]
 pub struct Candidacy {
     /// The process.
@@ -33,7 +33,7 @@ pub struct Candidacy {
     pub turn: Mutex<()>,
 }
 
-/// What is sent to start one.
+/// Request to start one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Start {
@@ -73,7 +73,7 @@ impl Candidacy {
             .with_state(Arc::new(Self { host, rules, turn }))
     }
 
-    /// What a text would change; it is checked.
+    /// Checks a text for what it would change.
     async fn check(&self, start: Start) -> Result<About, Box<Problem>> {
         let newest = Newest::new(&*self.rules, start.store).await?;
         let from = newest.from();
@@ -136,7 +136,7 @@ pub fn operator(request: &Request) -> Result<Operator, Denied> {
     Ok(Operator::new(request, &caller))
 }
 
-/// Who starts or stops a candidate, for the log and the list of changes.
+/// Operator of a candidate, for the log and the list of changes.
 #[derive(Debug)]
 pub struct Operator {
     /// The entry that it is known by.

@@ -58,7 +58,7 @@ async fn end(State(places): State<Arc<Semaphore>>, request: Request, next: Next)
 /// Whoever waits for a change.
 struct Waits {
     task: JoinHandle<Response>,
-    /// What the task has when nobody waits for it any more.
+    /// Place of the task when nobody waits for it any more.
     place: Arc<OnceLock<OwnedSemaphorePermit>>,
     places: Arc<Semaphore>,
 }

@@ -9,7 +9,7 @@ const PORT: &str = "2379";
 /// The longest name of rules.
 const LONGEST: usize = 64;
 
-/// Where rules are in etcd: `etcd://HOST:2379,HOST:2379/NAME`, and `etcds` for TLS. It has no password.
+/// Place of rules in etcd: `etcd://HOST:2379,HOST:2379/NAME`, and `etcds` for TLS. It has no password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdUrl {
     /// Each with its port.

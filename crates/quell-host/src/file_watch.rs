@@ -23,7 +23,7 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Most waits for quiet in a row, so that changes without a pause do not delay a reload for ever.
 const MAX_WAITS: usize = 20;
 
-/// How often files are looked at, whatever the system tells. It costs a `stat` for each of them.
+/// Period of looks at files, whatever the system tells. A look costs a `stat` for each of them.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// A watch over files and directories, such as those of rules; it begins before they are read for the
@@ -34,7 +34,7 @@ pub struct Watch {
     /// The watch ends when this is dropped.
     watcher: Option<RecommendedWatcher>,
     paths: Vec<PathBuf>,
-    /// How they looked before they were last read.
+    /// Their state before they were last read.
     seen: Vec<Seen>,
 }
 
@@ -81,7 +81,7 @@ impl Watch {
     }
 }
 
-/// What the system says of a file. Other contents, or another file under its name, differ in that.
+/// Metadata of a file. Other contents, or another file under its name, differ in that.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     path: PathBuf,
@@ -90,7 +90,7 @@ struct Seen {
     file: Option<(u64, u64, u64, [i64; 2])>,
 }
 
-/// How the files at or below `paths` look. Blocks on the disk.
+/// Looks at the files at or below `paths`. Blocks on the disk.
 fn look(paths: &[PathBuf]) -> Vec<Seen> {
     let seen = |path: PathBuf| Seen {
         file: std::fs::metadata(&path).ok().map(|file| {

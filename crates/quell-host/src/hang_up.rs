@@ -17,7 +17,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// What a client that has hung up is told; who has closed only its own side reads it.
+/// Message to a client that has hung up; one that closed only its own side reads it.
 pub const GONE: &str = "the connection was closed on the client's side before the answer, so nothing is \
                                held: keep it open until then";
 
@@ -46,7 +46,7 @@ pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut asked, Some(&at_once)), Ok(1..))
 }
 
-/// What the calls of one connection know of its client.
+/// State of a client, for the calls of its connection.
 #[derive(Debug, Default)]
 pub struct HangUp {
     has_come: AtomicBool,
@@ -103,7 +103,7 @@ impl Drop for Watching<'_> {
 #[derive(Debug, Default)]
 pub struct HangUpWatch(Option<TcpStream>);
 
-/// How often the socket may become ready while it is looked at.
+/// Most times the socket may turn ready while it is looked at.
 const MAX_ROUNDS: usize = 8;
 
 impl HangUpWatch {

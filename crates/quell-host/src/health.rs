@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// How far a server is on its way down.
+/// Stage of a server's way down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// It is not.
@@ -21,7 +21,7 @@ pub enum Phase {
 pub struct Failure {
     /// The first failure since it went right.
     pub since: Timestamp,
-    /// What went wrong the last time.
+    /// Faults of the last time.
     pub reasons: Vec<String>,
 }
 

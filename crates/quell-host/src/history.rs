@@ -16,29 +16,29 @@ pub use series::{Numbers, Point, Series, Span};
 /// Longest file that is read: more than the longest that is written.
 const MAX_BYTES: u64 = 32 * 1_024 * 1_024;
 
-/// What a person changed.
+/// A person's change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// In seconds since 1970.
     pub at: i64,
     /// `None`: the rules of all domains.
     pub domain: Option<String>,
-    /// Who did it.
+    /// Its author.
     pub by: String,
     /// An address, or `a Unix socket`.
     pub from: String,
-    /// What was done.
+    /// The action.
     pub what: String,
     /// Empty if nobody said why.
     pub reason: String,
 }
 
-/// Where a change came from, for people.
+/// Origin of a change, for people.
 pub fn origin(from: Option<IpAddr>) -> String {
     from.map_or_else(|| "a Unix socket".to_owned(), |from| from.to_string())
 }
 
-/// What a file of this format has; the default if there is no file.
+/// Reads a file of this format; the default if there is no file.
 ///
 /// # Errors
 /// If it cannot be read, or is damaged.

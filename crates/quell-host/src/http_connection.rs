@@ -34,10 +34,10 @@ const MAX_CANCELLED: usize = 20;
 /// among [`HttpBounds::streams`] either (CVE-2025-8671).
 const MAX_FAULTY: usize = 100;
 
-/// What a client may do on a connection.
+/// Bounds of a client on a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpBounds {
-    /// How long the head of a request over HTTP/1 may take; silence between two requests counts as well.
+    /// Longest time for the head of a request over HTTP/1; silence between two requests counts as well.
     pub head_timeout: Duration,
     /// The longest head over HTTP/1, in bytes.
     pub head: usize,
@@ -49,14 +49,14 @@ pub struct HttpBounds {
     pub window: u32,
     /// The same of one connection.
     pub connection_window: u32,
-    /// How often the other end is asked over HTTP/2 whether it is there.
+    /// Period of pings over HTTP/2 to the other end.
     pub ping: Duration,
-    /// How long it may take to say so.
+    /// Longest time for its answer.
     pub pong: Duration,
 }
 
 impl HttpBounds {
-    /// What serves connections.
+    /// Server of connections.
     #[must_use]
     pub fn builder(&self) -> Builder<TokioExecutor> {
         let mut builder = Builder::new(TokioExecutor::new());
@@ -188,13 +188,13 @@ impl ConnectionState {
 pub struct ConnectionEnd<'a> {
     /// The other end, for the log.
     pub remote: &'a Address,
-    /// How long it may be silent.
+    /// Longest silence.
     pub idle_timeout: Duration,
-    /// How long a client has that was told to end and goes on.
+    /// Time for a client that was told to end and goes on.
     pub grace: Duration,
-    /// Where its end is counted.
+    /// Counters of its end.
     pub numbers: &'a ListenerMetrics,
-    /// What the process does.
+    /// Phase of the process.
     pub phase: watch::Receiver<Phase>,
 }
 

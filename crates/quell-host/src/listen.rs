@@ -28,28 +28,28 @@ pub use stream::Stream;
 use handshake::Handshakes;
 use socket::{BACKLOG, Socket};
 
-/// How long accepting pauses after the system could not give a connection, out of files mostly:
+/// Pause of accepting after the system could not give a connection, out of files mostly:
 /// without a pause the loop would do nothing else.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Refused connections that are told so at the same time; more are closed without a word.
 const MAX_REFUSALS: usize = 64;
 
-/// How long a client that is being left may go on talking.
+/// Time a client that is being left may go on talking.
 pub const LINGER: Duration = Duration::from_secs(1);
 
-/// How much it may say.
+/// Bytes it may say.
 pub const LINGER_BYTES: usize = 1_024 * 1_024;
 
-/// How long a server that stops waits for handshakes that have begun, and for a call on a connection
+/// Time a server that stops waits for handshakes that have begun, and for a call on a connection
 /// that is open: the call may have arrived already, without the runtime having noticed.
 const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
-/// How long after its start a connection may send its first call although the server stops: clients
+/// Time after its start for a connection to send its first call although the server stops: clients
 /// connect in order to call, and one without processor time takes a while from one to the other.
 const FIRST_CALL: Duration = Duration::from_secs(1);
 
-/// How long a server that stops waits for a call on a connection that has been open for `age`.
+/// Time a server that stops waits for a call on a connection that has been open for `age`.
 pub fn last_wait(age: Duration, has_called: bool) -> Duration {
     match has_called {
         true => ON_ITS_WAY,
@@ -57,14 +57,14 @@ pub fn last_wait(age: Duration, has_called: bool) -> Duration {
     }
 }
 
-/// How a listener treats its connections.
+/// Bounds of a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenSettings {
     /// Connections at a time.
     pub max_connections: usize,
     /// Connections of one address at a time; 0 for any number.
     pub max_connections_per_address: usize,
-    /// How long a TLS handshake may take.
+    /// Longest time for a TLS handshake.
     pub header_timeout: Duration,
 }
 
@@ -76,31 +76,31 @@ pub struct BindError {
     pub listener: &'static str,
     /// The address.
     pub address: Address,
-    /// What the system says.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// What a listener has of its process.
+/// A listener's part of its process.
 #[derive(Clone, Debug)]
 pub struct ListenScope {
-    /// How connections are treated.
+    /// Bounds of connections.
     pub settings: ListenSettings,
-    /// How far the process is on its way down.
+    /// Phase of the process.
     pub phase: watch::Receiver<Phase>,
-    /// What their buffers draw from.
+    /// Budget of their buffers.
     pub buffers: Arc<Budget>,
-    /// What they are counted in.
+    /// Their counters.
     pub numbers: Arc<ListenerMetrics>,
 }
 
-/// Where connections come in.
+/// Source of connections.
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    /// Where it listens.
+    /// Its address.
     pub address: Address,
     name: &'static str,
-    /// What it needs to speak TLS, and its answer to those who do not.
+    /// Its TLS, and its answer to clients without it.
     tls: Option<(Acceptor, Arc<[u8]>)>,
 }
 
@@ -109,13 +109,13 @@ pub struct Listener {
 pub struct Accepted {
     /// The bytes.
     pub stream: Stream,
-    /// Where the client is.
+    /// Client's address.
     pub remote: Address,
-    /// Where it connected to.
+    /// Address it reached.
     pub local: Address,
     /// That of the client, if it showed one over TLS.
     pub certificate: Option<Arc<ClientCertificate>>,
-    /// What its buffers draw from.
+    /// Budget of its buffers.
     pub buffers: Arc<CallerBudget>,
     _place: Place,
 }
@@ -228,7 +228,7 @@ impl Listener {
         Places::new(config.max_connections, config.max_connections_per_address)
     }
 
-    /// What its connections need for TLS; none if it does not speak TLS.
+    /// Handshakes of its connections; none if it does not speak TLS.
     fn handshakes(&self, scope: &ListenScope) -> Option<Arc<Handshakes>> {
         let (acceptor, no_tls) = self.tls.clone()?;
         Some(Arc::new(Handshakes {

@@ -20,7 +20,7 @@ use crate::console::host::Host;
 use crate::head::Fields as _;
 use crate::reply;
 
-/// What makes a browser ask for a name and a password.
+/// Makes a browser ask for a name and a password.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"quell\", charset=\"UTF-8\"");
 
 /// Lets the request through as the user whose password it shows. One with a wrong password is refused,

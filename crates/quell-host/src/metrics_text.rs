@@ -98,7 +98,7 @@ impl MetricsText {
         let _ = writeln!(self.0, "{end} {value}");
     }
 
-    /// What is counted of the connections of each listener.
+    /// Writes counts of the connections of each listener.
     pub fn listeners<'a, I>(&mut self, listeners: I)
     where
         I: IntoIterator<Item = (&'a str, &'a ListenerMetrics), IntoIter: Clone>,

@@ -7,19 +7,19 @@ use quell_rules::{join_texts, read_texts};
 use crate::proposal::{Before, Proposal};
 use crate::rules_host::{RulesHost, RulesPlace, failed, store_at};
 
-/// What stands in a store now.
+/// Current rules of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Newest {
     /// Which version it is; none if there is none.
     pub head: Option<Head>,
     /// The version, if it can be read.
     pub version: Option<Version>,
-    /// What is wrong with the version of the head, if it cannot be read.
+    /// Fault of the version of the head, if it cannot be read.
     pub damage: Option<String>,
 }
 
 impl Newest {
-    /// What stands in this one.
+    /// Reads this store.
     pub(crate) async fn read(store: &dyn RuleStore) -> Result<Self, Box<Problem>> {
         let (version, damage) = match store.latest().await {
             Ok(version) => (version, None),
@@ -37,7 +37,7 @@ impl Newest {
         })
     }
 
-    /// What stands in the store at this place or, where there is no store, in the files.
+    /// Reads the store at this place or, where there is no store, the files.
     pub(crate) async fn new(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
         let paths = host.paths();
         match host.stores().is_empty() {
@@ -79,7 +79,7 @@ impl Newest {
             .unwrap_or_default()
     }
 
-    /// What a text would change of it. Takes long.
+    /// Changes that a text would make. Takes long.
     pub(crate) fn propose(&self, text: &str, host: &dyn RulesHost) -> Proposal {
         let number = self.head.as_ref().map_or(0, Head::number);
         let before = match (&self.version, &self.damage) {

@@ -11,7 +11,7 @@ use crate::rules_host::RulesHost;
 /// Lines of each kind that are shown.
 const MAX_LINES: usize = 100;
 
-/// What a text of rules is compared with.
+/// Base to compare a text of rules with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Before<'a> {
     /// There is no version yet.
@@ -22,7 +22,7 @@ pub(crate) enum Before<'a> {
     Unreadable,
 }
 
-/// What a text of rules would change.
+/// Effect of a text of rules.
 #[derive(Debug, Template)]
 #[template(path = "console/check.html")]
 pub(crate) struct Proposal {
@@ -33,7 +33,7 @@ pub(crate) struct Proposal {
     changes: Vec<String>,
     /// Lines that are left out.
     more: usize,
-    /// What came of its tests, if there are some.
+    /// Results of its tests, if there are some.
     tests: Option<FileReport>,
     /// The changes in a line, for the history.
     pub summary: String,

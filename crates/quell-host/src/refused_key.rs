@@ -40,7 +40,7 @@ impl KeyBody {
         }
     }
 
-    /// What stands for the key: its hash, unless it has entries.
+    /// Hash that stands for the key, unless it has entries.
     #[must_use]
     pub fn hash(&self) -> Option<&str> {
         self.hash.as_deref()

@@ -139,7 +139,7 @@ pub fn no_tls() -> Arc<[u8]> {
 #[derive(Clone, Copy, Debug)]
 pub struct Endless;
 
-/// What a route returns.
+/// Result of a route.
 pub type RouteResult = Result<Response, Refusal>;
 
 /// A problem in place of an answer: what a route returns where it fails.

@@ -31,7 +31,7 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// How long a server that stops waits for another one.
+    /// Time a server that stops waits for another one.
     pub fn last_wait(&self) -> Duration {
         last_wait(self.opened.elapsed(), self.begun() > 0)
     }

@@ -11,7 +11,7 @@ use crate::etcd_url::{EtcdUrl, EtcdUrlError};
 /// The word for the coordinators of a fleet. A file of that name is `./fleet`.
 const FLEET: &str = "fleet";
 
-/// Where rules are read from.
+/// Source of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleSource {
     /// A file, or a directory of files.
@@ -30,7 +30,7 @@ impl RuleSource {
     /// Reads a source: text with `://` in it is the URL of a store.
     ///
     /// # Errors
-    /// What to write.
+    /// Names the fix.
     pub fn parse(said: &Path) -> Result<Self, String> {
         match said.to_str() {
             Some(FLEET) => Ok(Self::Fleet),

@@ -27,7 +27,7 @@ use quell_store::leased::LeasedStore;
 use quell_store::rungs::RungStore;
 use tokio::runtime::Runtime;
 
-/// How long one call to a store may take: longer than in a server, since nobody waits for a test.
+/// Longest time for one call to a store: longer than in a server, since nobody waits for a test.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why tests cannot run.
@@ -40,7 +40,7 @@ pub enum SubjectError {
     /// The store cannot be reached.
     #[error("the store {url} does not answer")]
     Store {
-        /// Where it is.
+        /// Its URL.
         url: Box<StoreUrl>,
         /// Why not.
         #[source]
@@ -224,7 +224,7 @@ impl<S: TestStore> Subject for OnStore<S> {
 
 impl<S: TestStore> Drop for OnStore<S> {
     fn drop(&mut self) {
-        // What cannot be removed expires.
+        // Keys not removed expire.
         if let Err(failure) = self.wait(self.limiter.store().clean_up()) {
             (self.leftover)(&format!(
                 "the keys of the last test stay for ten minutes: {failure}"
@@ -240,7 +240,7 @@ pub const OUT_OF_TIME: &str = "not run to its end: here tests have 2 s together;
 /// A subject that answers for as long as `has_time` says.
 #[derive(Debug)]
 pub struct Timed<S, F> {
-    /// What is tested.
+    /// Test subject.
     pub subject: S,
     /// Whether there is time left.
     pub has_time: F,
@@ -296,7 +296,7 @@ impl<S: Subject, F: Fn() -> bool> Subject for Timed<S, F> {
     }
 }
 
-/// How many waiters are moved up at most.
+/// Most waiters that are moved up.
 const MAX_MOVES: usize = 10_000;
 
 /// Moves up those who wait behind a hold that ended, as real waiters do themselves.

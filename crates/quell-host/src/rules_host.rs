@@ -51,10 +51,10 @@ pub trait RulesHost: fmt::Debug + Send + Sync {
     /// Ends what [`start_candidate`](Self::start_candidate) began.
     fn stop_candidate(&self) -> Option<About>;
 
-    /// What came of it so far.
+    /// Its results so far.
     fn candidate(&self) -> Option<CandidateStatus>;
 
-    /// What the commands for candidates of this process begin with.
+    /// Beginning of the commands for candidates of this process.
     fn candidate_command(&self) -> &'static str;
 }
 

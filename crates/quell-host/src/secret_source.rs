@@ -7,10 +7,10 @@ use quell_fleet::agent::Token;
 
 use crate::config::check_home;
 
-/// What a variable's name begins with where a path could stand.
+/// Prefix of a variable's name where a path could stand.
 const VARIABLE: &str = "env:";
 
-/// Where credentials or a token are read from.
+/// Source of credentials or a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// A file, read again when it changes.
@@ -23,7 +23,7 @@ impl SecretSource {
     /// Reads what was written: a path, or `env:NAME`.
     ///
     /// # Errors
-    /// What to write, if it names nothing.
+    /// Names the fix if it names nothing.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.strip_prefix(VARIABLE) {
             _ if text.is_empty() => Err("it is empty: write a file, or env:NAME".to_owned()),
@@ -45,7 +45,7 @@ impl SecretSource {
     /// The token of a node, or where it is read.
     ///
     /// # Errors
-    /// What to write, if there is no such variable.
+    /// Names the fix if there is no such variable.
     pub fn token(&self) -> Result<Token, String> {
         match self {
             Self::File(path) => Ok(Token::File(path.clone())),

@@ -54,7 +54,7 @@ impl SourceStatus {
     }
 }
 
-/// What reading the head showed.
+/// Result of reading the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// Nothing new.
@@ -247,7 +247,7 @@ impl StoredRules {
 
 /// Notices that somebody pushed other rules to a store.
 ///
-/// What a store tells of changes only wakes it. It reads the head each time: messages are lost while the
+/// News of changes from a store only wakes it. It reads the head each time: messages are lost while the
 /// connection is broken.
 #[derive(Debug)]
 pub struct Follower<'a> {

@@ -127,7 +127,7 @@ impl Histogram {
         })
     }
 
-    /// How many there were in each bucket.
+    /// Number in each bucket.
     pub fn counts(&self) -> [u64; BUCKETS] {
         std::array::from_fn(|index| self.0.sum(index))
     }
@@ -138,7 +138,7 @@ impl Histogram {
         Some(Duration::from_nanos(u64::from(*nanos)))
     }
 
-    /// How many there were.
+    /// Total number.
     pub fn count(&self) -> u64 {
         self.0.total(0..SUM)
     }

@@ -29,7 +29,7 @@ struct Files {
     client_ca: Option<PathBuf>,
 }
 
-/// What the listeners need for TLS, as the files have it.
+/// TLS of the listeners, as the files have it.
 #[derive(Debug)]
 pub struct Tls {
     files: Files,
@@ -40,11 +40,11 @@ pub struct Tls {
     reload: Mutex<()>,
 }
 
-/// How one listener takes up TLS at present.
+/// One listener's present TLS settings.
 #[derive(Clone)]
 pub struct Acceptor(Arc<ArcSwap<ServerConfig>>);
 
-/// What is known of the files in force.
+/// Facts about the files in force.
 #[derive(Debug)]
 struct Facts {
     /// The SHA-256 of the files.
@@ -53,7 +53,7 @@ struct Facts {
     expires: Timestamp,
 }
 
-/// What the files mean.
+/// The files, parsed.
 struct Loaded {
     http: ServerConfig,
     resp: ServerConfig,
@@ -69,15 +69,15 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What is in the file cannot be used.
+    /// The contents cannot be used.
     #[error("{}: {reason}", path.display())]
     Mistake {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write.
         reason: String,
     },
 }
@@ -86,7 +86,7 @@ impl Tls {
     /// Reads a certificate with its chain, its key, and the authorities that vouch for clients, all PEM.
     ///
     /// # Errors
-    /// What is wrong with them, and what to write.
+    /// Names their fault, and what to write.
     pub fn of_files(
         certificate: PathBuf,
         key: PathBuf,
@@ -146,7 +146,7 @@ impl Tls {
         self.in_force.load().expires
     }
 
-    /// How a connection that begins now is met by a listener that speaks HTTP.
+    /// TLS of a connection that begins now at a listener that speaks HTTP.
     #[must_use]
     pub fn http_now(&self) -> Arc<ServerConfig> {
         self.http.config()

@@ -31,10 +31,10 @@ const MAX_TOKEN: usize = 256;
 /// Longest name of a token, in bytes.
 const MAX_NAME: usize = 64;
 
-/// What a token begins with, so that scanners for leaked secrets and people recognise it.
+/// Prefix of a token, so that scanners for leaked secrets and people recognise it.
 const PREFIX: &str = "quell_";
 
-/// What a caller may do. Roles do not include each other: a token lists all that it has.
+/// Role of a caller. Roles do not include each other: a token lists all that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -236,7 +236,7 @@ impl NewToken {
         &self.0
     }
 
-    /// What a server keeps of it.
+    /// Digest a server keeps.
     #[must_use]
     pub fn digest(&self) -> TokenDigest {
         TokenDigest::new(self.0.as_bytes())
@@ -245,7 +245,7 @@ impl NewToken {
     /// Its entry in a file of credentials; no domains mean all.
     ///
     /// # Errors
-    /// What to write, if nobody could use such a token.
+    /// Names the fix if nobody could use such a token.
     pub fn entry(
         &self,
         name: TokenName,
@@ -335,7 +335,7 @@ struct TokenEntry {
     node: Option<NodeEntry>,
 }
 
-/// What a bearer with the role `node` may be in a fleet, as it is written.
+/// Terms of a bearer with the role `node` in a fleet, as written.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -442,7 +442,7 @@ impl UserEntry {
     }
 }
 
-/// What a caller shows.
+/// Proof of a caller.
 #[derive(Debug, PartialEq, Eq)]
 enum Proof {
     Token(TokenDigest),
@@ -450,7 +450,7 @@ enum Proof {
     Password(Box<HashedPassword>),
 }
 
-/// What a token, a certificate or a password lets its bearer do.
+/// Rights of the bearer of a token, a certificate or a password.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The name of the entry.
@@ -518,7 +518,7 @@ impl Grant {
         Ok(Self { node, ..self })
     }
 
-    /// What a bearer with the role `node` may be in a fleet.
+    /// Terms of a bearer with the role `node` in a fleet.
     #[must_use]
     pub const fn node(&self) -> &NodeTerms {
         &self.node
@@ -606,7 +606,7 @@ pub enum CredentialsError {
     Unreadable {
         /// The file.
         path: Box<Path>,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The environment variable is not set, or not UTF-8.
@@ -707,7 +707,7 @@ impl Credentials {
         self.users.get(name)
     }
 
-    /// What the user of this name may do, if `password` is theirs. A name that nobody has takes as long as
+    /// Grant of the user of this name, if `password` is theirs. A name that nobody has takes as long as
     /// the first user's.
     pub(super) fn check_password(&self, name: &TokenName, password: &[u8]) -> Option<Arc<Grant>> {
         let checked = self.user_to_check(name)?;
@@ -723,7 +723,7 @@ impl Credentials {
         self.users.get(name).or(self.first_user.as_ref())
     }
 
-    /// What the token of `grant` lets its bearer do now, if it is still known by its name. Not for
+    /// Present grant of the token of `grant`, if it is still known by its name. Not for
     /// certificates and passwords, which are shown again.
     pub(super) fn renew(&self, grant: &Grant) -> Option<Arc<Grant>> {
         let Proof::Token(digest) = &grant.proof else {
@@ -733,14 +733,14 @@ impl Credentials {
         (renewed.name == grant.name).then(|| Arc::clone(renewed))
     }
 
-    /// What a certificate lets its bearer do: by the first of its subjects that has an entry.
+    /// Grant of a certificate: by the first of its subjects that has an entry.
     pub(super) fn of_certificate(&self, certificate: &ClientCertificate) -> Option<Arc<Grant>> {
         let mut subjects = certificate.subjects.iter();
         let known = subjects.find_map(|subject| self.certificates.get(subject));
         known.cloned()
     }
 
-    /// What a token lets its bearer do, if it is known.
+    /// Grant of a token, if it is known.
     pub(super) fn find(&self, token: &[u8]) -> Option<Arc<Grant>> {
         if token.len() > MAX_TOKEN {
             return None;
@@ -929,7 +929,7 @@ mod tests {
             let user = known.user_to_check(&name.parse().unwrap()).unwrap();
             assert_eq!(user.name.as_str(), checked);
         }
-        // What is checked for this name is right, and it is nobody all the same.
+        // The checked password is right, and the name is nobody's all the same.
         assert_eq!(check("eve", "the first password"), None);
         assert_eq!(check("bob", "the first password"), None);
         let none = Credentials::parse("f", "").unwrap();

@@ -23,12 +23,12 @@ const MAX_NETWORKS: usize = 65_536;
 /// Networks whose lines in the log are told apart, so that many cannot fill the disk.
 const MAX_LOGGED: usize = 1_024;
 
-/// What an address is told that had too many.
+/// Message to an address that had too many.
 pub const TOO_MANY_FAILED_LOGINS: &str = "this token is not known, and more such came from your \
     address than failed_logins_per_minute allows: the connection is closed; write a token from \
     `quell token new` that is among the credentials";
 
-/// What is said to somebody whose password is not looked at.
+/// Message to somebody whose password is not looked at.
 pub const BARRED: &str = "too many logins from your address failed, so no \
     password from there is checked: wait a minute; tokens are answered as ever";
 

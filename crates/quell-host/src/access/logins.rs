@@ -17,7 +17,7 @@ const AT_A_TIME: usize = 2;
 /// Logins at a time, with those that wait for their turn: a second of checks, or two.
 const MOST: usize = 32;
 
-/// How long a password that was right is known without a check, so that a page of ten requests costs one.
+/// Time a password that was right is known without a check, so that a page of ten requests costs one.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The turns of those who log in.

@@ -80,7 +80,7 @@ impl HashedPassword {
     }
 }
 
-/// What is said of a text that is no hash. It does not repeat it: somebody may have written a password.
+/// Message about a text that is no hash. It does not repeat it: somebody may have written a password.
 const NO_HASH: &str = "this is no hash of a password: write what `quell token password` prints, which begins \
     with $argon2id$v=19$";
 

@@ -7,7 +7,7 @@ use super::password::{HashedPassword, MAX_PASSWORD, MIN_CHARACTERS};
 /// tens of milliseconds and 19 MiB.
 ///
 /// # Errors
-/// What to write, if the password is too short or too long, or nobody could use such an entry.
+/// Names the fix if the password is too short or too long, or nobody could use such an entry.
 pub fn password_entry(
     name: TokenName,
     password: &str,

@@ -21,10 +21,10 @@ const MAX_VISITS: u64 = 500;
 /// Visitors that are told apart; more share what they have. Some 40 bytes each.
 const MAX_VISITORS: usize = 65_536;
 
-/// Who asks: a person by name, or a stranger's network.
+/// Visitor: a person by name, or a stranger's network.
 pub(super) type Visitor = (Option<String>, Option<Network>);
 
-/// Who a caller from this address is.
+/// The visitor from this address.
 pub(super) fn visitor(caller: &Caller, address: Option<IpAddr>) -> Visitor {
     match caller.grant() {
         Some(grant) => (Some(grant.name().to_string()), None),

@@ -9,7 +9,7 @@ pub enum ConfigError {
     File {
         /// The file, with line and column if they are known.
         file: String,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write.
         reason: String,
     },
     /// The value of a field is impossible.
@@ -17,7 +17,7 @@ pub enum ConfigError {
     Field {
         /// The field.
         field: &'static str,
-        /// What is wrong, and what to write.
+        /// The fault, and what to write.
         reason: String,
     },
 }

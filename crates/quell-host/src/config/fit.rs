@@ -9,7 +9,7 @@ use super::{ConfigError, field};
 pub struct Half {
     /// Its key.
     pub key: &'static str,
-    /// What it is, such as `certificate`.
+    /// Its noun, such as `certificate`.
     pub noun: &'static str,
     /// Whether it is set.
     pub is_set: bool,
@@ -62,7 +62,7 @@ pub fn check_tls(cert: bool, key: bool, client_ca: bool) -> Result<(), ConfigErr
 /// is how the address was written.
 ///
 /// # Errors
-/// What is lacking, and what to write.
+/// Names the lack, and what to write.
 pub fn check_reachable(
     key: &'static str,
     address: SocketAddr,
@@ -84,7 +84,7 @@ pub fn check_reachable(
 /// Refuses `console_user_header` without `credentials`, and `console_proxy` without it.
 ///
 /// # Errors
-/// What is missing, and what to write.
+/// Names the lack, and what to write.
 pub fn check_user_header(
     has_header: bool,
     has_proxies: bool,

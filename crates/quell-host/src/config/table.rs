@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 
-/// What was written of all settings of a service.
+/// Raw values of all settings of a service.
 pub trait RawSettings: Clone + fmt::Debug + Default + 'static {
     /// All settings that have a flag and an environment variable.
     #[must_use]
@@ -19,19 +19,19 @@ pub struct Setting<R> {
     pub heading: &'static str,
     /// Its environment variable, if that is not made of the key.
     pub variable: Option<&'static str>,
-    /// What a help calls its value, such as `BYTES`.
+    /// Name of its value in a help, such as `BYTES`.
     pub value_name: &'static str,
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub help: String,
     /// Its default as it is written; none for lists and for what is off by default.
     pub default: Option<String>,
-    /// How a flag takes its value.
+    /// Shape of its flag.
     pub shape: FlagShape,
     /// Replaces the setting by the values of its flag or variable, or says what is wrong with them.
     pub set: fn(&mut R, &[OsString]) -> Result<(), String>,
 }
 
-/// How a flag takes the value of a setting.
+/// Shape of a flag for a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagShape {
     /// Yes or no; the flag alone means yes.

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue, Error};
 
 use super::ConfigError;
 
-/// What to write where the reader of a file expected one of these.
+/// Advice where the reader of a file expected one of these.
 const EXPECTED: [(&str, &str); 8] = [
     (
         "usize",

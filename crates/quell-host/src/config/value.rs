@@ -22,7 +22,7 @@ use crate::user_header::{proxy_network, user_header};
 
 /// The type of a setting, and how it is written.
 pub trait SettingValue: Sized {
-    /// How a file has it.
+    /// Form in a file.
     type Raw;
 
     /// Reads what was written of the setting `key`.
@@ -37,13 +37,13 @@ pub trait SettingValue: Sized {
 
 /// A raw value that flags and environment variables can have.
 pub trait FlagValue: Sized {
-    /// How a flag takes it.
+    /// Shape of its flag.
     const SHAPE: FlagShape = FlagShape::Single;
 
     /// Reads the values of a flag, of which there is one unless it is a list.
     ///
     /// # Errors
-    /// What is wrong with them, and what to write.
+    /// Names their fault, and what to write.
     fn parse(values: &[OsString]) -> Result<Self, String>;
 }
 
@@ -74,7 +74,7 @@ pub trait TextValue: Sized {
     /// Reads the text.
     ///
     /// # Errors
-    /// What is wrong with it, and what to write.
+    /// Names its fault, and what to write.
     fn from_text(text: &str) -> Result<Self, String>;
 
     /// The text.
@@ -245,7 +245,7 @@ impl SettingValue for Vec<RuleSource> {
 /// Refuses a path with a `~` that a shell would have replaced.
 ///
 /// # Errors
-/// What to write.
+/// Names the fix.
 pub fn check_home(path: &Path) -> Result<(), String> {
     match path.starts_with("~") {
         true => {
@@ -328,7 +328,7 @@ impl FlagValue for Vec<PathBuf> {
 /// Reads a whole number.
 ///
 /// # Errors
-/// What to write, if it is none or too large.
+/// Names the fix if it is none or too large.
 pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| {
         if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
@@ -361,7 +361,7 @@ pub fn no_shorter_than(least: Duration) -> impl Fn(&Duration) -> Result<(), Stri
 /// Checks names of hosts.
 ///
 /// # Errors
-/// What to write.
+/// Names the fix.
 pub fn host_names(names: &[String]) -> Result<(), String> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(is_of_name);

@@ -17,7 +17,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
-/// Where assets are.
+/// Path of assets.
 const FOLDER: &str = "/console/assets/";
 
 /// A year.

@@ -22,13 +22,13 @@ struct CandidatePage<'a> {
     viewer: &'a Viewer,
     /// The URL of the store that the candidate's rules are for, if there is one.
     store: Option<String>,
-    /// What the commands begin with.
+    /// Beginning of the commands.
     command: &'static str,
     running: Option<CandidateStatus>,
     now: String,
 }
 
-/// What changes every second.
+/// Part updated each second.
 #[derive(Template)]
 #[template(path = "console/candidate_now.html")]
 struct CandidateNow {
@@ -53,7 +53,7 @@ impl CandidateNow {
     }
 }
 
-/// What a candidate has counted so far, as HTML.
+/// Counts of a candidate so far, as HTML.
 #[must_use]
 pub fn candidate_now(host: &dyn RulesHost) -> String {
     let now = host.candidate().map(|status| CandidateNow {

@@ -16,19 +16,19 @@ use crate::numbers::ListenerMetrics;
 
 /// A process that serves a console.
 pub trait Host: fmt::Debug + Send + Sync {
-    /// Who may do what.
+    /// Access control.
     fn access(&self) -> &Access;
     /// Failed logins so far.
     fn failed_logins(&self) -> &FailedLogins;
     /// The numbers of the listener that has this purpose.
     fn numbers(&self, purpose: Purpose) -> &ListenerMetrics;
-    /// What forms are read into.
+    /// Buffers for forms.
     fn buffers(&self) -> &Arc<Budget>;
-    /// How long a form may take to arrive.
+    /// Longest time for a form to arrive.
     fn body_timeout(&self) -> Duration {
         Duration::from_secs(10)
     }
-    /// What a body of at most so many bytes may take.
+    /// Bounds of a body of at most so many bytes.
     fn bodies(&self, most: usize) -> BodyBounds<'_> {
         BodyBounds {
             buffers: self.buffers(),
@@ -48,7 +48,7 @@ const BUFFERS: usize = 32 * 1_024 * 1_024;
 /// Failed logins there a minute from one address, as the default of `failed_logins_per_minute`.
 pub const FAILED_LOGINS: usize = 60;
 
-/// How requests come in to a console.
+/// Ingress of requests to a console.
 #[derive(Debug, Default)]
 pub struct Ingress {
     /// Whether over TLS alone, and so cookies are.

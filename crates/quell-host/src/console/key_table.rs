@@ -85,7 +85,7 @@ impl<'a> KeyTable<'a> {
     }
 }
 
-/// What the servers of a fleet say of their calls.
+/// Reports of a fleet's servers on their calls.
 #[derive(Debug, Template)]
 #[template(path = "console/fleet_calls.html")]
 pub struct FleetCalls {
@@ -95,13 +95,13 @@ pub struct FleetCalls {
     pub tiles: [(&'static str, String); 6],
     /// The keys refused most often.
     pub refused: Vec<Key>,
-    /// How far back refusals are counted.
+    /// Window of counted refusals.
     pub window: String,
     /// Keys that are banned.
     pub bans: Vec<Key>,
-    /// How many are.
+    /// Their number.
     pub total: String,
-    /// How many servers do not know.
+    /// Servers that do not know.
     pub bans_unknown: usize,
 }
 

@@ -74,7 +74,7 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
         let is_sign_in = [LOGIN, LOGOUT].contains(&request.uri().path());
         let is_over = !is_safe && !is_sign_in && caller == Caller::Stranger;
         match shell.visits.admit(&caller, address(&request)) {
-            // What is checked while it is written stays where it is.
+            // A form checked while it is written stays where it is.
             Ok(()) if is_over && is_fragment => html(&SessionOver),
             Ok(()) if is_over => sign_in::keep(&shell, request).await.into_response(),
             Ok(()) => next.run(request).await,

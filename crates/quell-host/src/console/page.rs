@@ -20,12 +20,12 @@ use crate::shell_word::quoted;
 /// The pages of a menu, by title and path.
 pub type Menu = &'static [(&'static str, &'static str)];
 
-/// Who looks at a page, and how commands find the process that shows it.
+/// Caller that looks at a page, and how commands find its process.
 #[derive(Clone, Debug)]
 pub struct Viewer {
-    /// Who it is.
+    /// Caller.
     pub caller: Caller,
-    /// What a command needs to ask this process, ` --url URL`; empty if it asks this one by itself.
+    /// Flag for a command to ask this process, ` --url URL`; empty if it asks this one by itself.
     pub url: String,
     /// From where.
     pub from: String,
@@ -39,10 +39,10 @@ impl Viewer {
     }
 }
 
-/// What came of a form, if one was sent: what was done, with the command that does the same, or why not.
+/// Result of a form, if one was sent: what was done, with the command that does the same, or why not.
 pub type Done = Result<Option<(String, String)>, String>;
 
-/// What there is, or why there is nothing.
+/// A value, or why there is none.
 pub fn or_why<T>(result: Result<T, String>) -> (Option<T>, Done) {
     match result {
         Ok(some) => (Some(some), Ok(None)),
@@ -62,7 +62,7 @@ pub struct ErrorPage<'a> {
 #[derive(Debug)]
 pub struct PageError(Box<Problem>);
 
-/// What the guard makes a page of.
+/// Problem for a guard's page.
 #[derive(Clone, Debug)]
 pub struct Shown(pub Arc<Problem>);
 
@@ -153,7 +153,7 @@ impl Fields {
     /// Those entries, each name once.
     ///
     /// # Errors
-    /// What is wrong with a line.
+    /// Names the fault in a line.
     pub fn entries(&self) -> Result<BTreeMap<&str, &str>, String> {
         let mut entries = BTreeMap::new();
         for line in self.entry_lines() {
@@ -197,7 +197,7 @@ impl Fields {
     }
 }
 
-/// What says, on a page that is kept up to date, whether it is.
+/// Shows, on a page that is kept up to date, whether it is.
 pub const CONNECTION: &str = include_str!("../../templates/console/connection.html");
 
 /// The form in which a call is described.
@@ -206,15 +206,15 @@ pub const CONNECTION: &str = include_str!("../../templates/console/connection.ht
 pub struct CallForm<'a> {
     /// The page that is asked.
     pub action: &'static str,
-    /// What its button says.
+    /// Its button's text.
     pub button: &'static str,
     /// The domains that it may be of.
     pub domains: &'a [String],
-    /// What was filled in before.
+    /// Values filled in before.
     pub asked: &'a Fields,
 }
 
-/// What a page's route returns.
+/// Result of a page's route.
 pub type PageResult = Result<Response, PageError>;
 
 /// 200 with HTML.

@@ -28,7 +28,7 @@ use crate::shell_word::quoted;
 pub const PATH: &str = "/console/rules";
 const EDIT: &str = "/console/rules/edit";
 
-/// How long the tests of a text may run that somebody edits: a person waits for them, and others for their turn.
+/// Longest time for tests of a text that somebody edits: a person waits for them, and others for their turn.
 const TEST_TIME: Duration = Duration::from_secs(2);
 
 /// Versions in a history; `quell rules history` has the others.
@@ -57,7 +57,7 @@ struct RulesPage<'a> {
     viewer: &'a Viewer,
     /// Whether a candidate runs.
     has_candidate: bool,
-    /// Where changed rules of a fleet wait.
+    /// Path of a fleet's waiting rules.
     rollout: Option<&'static str>,
     stores: Vec<StorePart>,
     files: Vec<TextFile>,
@@ -79,11 +79,11 @@ struct StorePart {
 #[template(path = "console/edit.html")]
 struct EditPage<'a> {
     viewer: &'a Viewer,
-    /// What the commands for candidates begin with.
+    /// Beginning of the commands for candidates.
     candidate: &'static str,
     /// Whether one runs.
     has_candidate: bool,
-    /// Where changed rules of a fleet wait.
+    /// Path of a fleet's waiting rules.
     rollout: Option<&'static str>,
     form: Form,
     /// The store's; empty if there is none.
@@ -95,7 +95,7 @@ struct EditPage<'a> {
     pushed: Option<u64>,
 }
 
-/// What a person fills in.
+/// A person's input.
 #[derive(Debug, Default)]
 pub struct Form {
     /// Which store, from 0.
@@ -208,7 +208,7 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     pages.shell.answer("Rules", viewer, &damage, &page)
 }
 
-/// What is said of a newest version that cannot be read.
+/// Text about a newest version that cannot be read.
 fn mendable(damage: &str, shown: Option<&Version>) -> String {
     let below = shown.map_or_else(String::new, |version| {
         format!(" Below is version {}.", version.number())
@@ -216,7 +216,7 @@ fn mendable(damage: &str, shown: Option<&Version>) -> String {
     format!("{damage}.{below} A push replaces it.")
 }
 
-/// What a text would change, while it is written.
+/// Changes of a text, while it is written.
 async fn check(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     pages.shell.editor(&request)?;
     let form = Form::read(&pages.shell, request).await?;
@@ -409,7 +409,7 @@ impl Form {
     }
 }
 
-/// What is said to whoever comes second.
+/// Message to whoever comes second.
 fn overtaken(newest: Option<&Entry>) -> String {
     let other = newest.map_or_else(String::new, |entry| {
         format!(

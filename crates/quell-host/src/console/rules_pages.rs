@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::shell::Shell;
 use crate::rules_host::RulesHost;
 
-/// What the pages about rules share.
+/// Shared state of the rules' pages.
 #[derive(Debug)]
 pub struct RulesPages {
     /// The frame of the pages.

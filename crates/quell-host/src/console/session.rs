@@ -19,7 +19,7 @@ use sha2::Sha256;
 use super::page::host;
 use crate::access::{Access, Grant, TokenName};
 
-/// How long a session lasts, in seconds: a working day.
+/// Length of a session, in seconds: a working day.
 const LENGTH: i64 = 12 * 60 * 60;
 
 /// The cookie of a server.
@@ -37,7 +37,7 @@ const MAX_BYTES: usize = 256;
 /// Makes sessions, and recognises its own.
 #[derive(Debug)]
 pub struct Sessions {
-    /// What the name of the cookie begins with.
+    /// Beginning of the cookie's name.
     name: &'static str,
     /// `None` if the system had no random numbers: nobody can log in.
     key: Option<[u8; 32]>,
@@ -45,7 +45,7 @@ pub struct Sessions {
     ended: Mutex<HashMap<Box<[u8]>, i64>>,
 }
 
-/// What a cookie says.
+/// A cookie's content.
 struct Shown {
     name: TokenName,
     ends: i64,
@@ -167,7 +167,7 @@ fn cookie(fields: &HeaderMap, name: &str) -> Option<String> {
     cookies.find_map(|(found, value)| (found == name).then(|| value.to_owned()))
 }
 
-/// What the cookie of a server's session says in these fields: whose it is, when it ends, and its signature.
+/// Reads the cookie of a server's session in these fields: whose it is, when it ends, and its signature.
 pub fn shown(fields: &HeaderMap) -> Option<(TokenName, i64, Box<[u8]>)> {
     let shown = Shown::parse(&cookie(fields, OF_SERVER)?)?;
     Some((shown.name, shown.ends, shown.signature))

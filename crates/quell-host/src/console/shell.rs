@@ -42,16 +42,16 @@ pub const HOME: &str = "/console";
 /// The page to log in.
 pub const LOGIN: &str = "/console/login";
 
-/// What commands ask that are about a server.
+/// Default URL of commands about a server.
 pub const SERVER_URL: &str = "http://127.0.0.1:8080";
 
-/// What commands ask that are about a fleet.
+/// Default URL of commands about a fleet.
 const COORDINATOR_URL: &str = "http://127.0.0.1:7601";
 
 /// Longest form, in bytes, but for that with rules.
 pub const MAX_FORM: usize = 16 * 1_024;
 
-/// How long a stream lasts. The browser asks for another one, and shows again who it is.
+/// Length of a stream. The browser asks for another one, and shows again who it is.
 const LENGTH: Duration = Duration::from_secs(15 * 60);
 
 /// The frame of a console.
@@ -59,10 +59,10 @@ const LENGTH: Duration = Duration::from_secs(15 * 60);
 pub struct Shell {
     /// The process.
     pub host: Arc<dyn Host>,
-    /// How requests come in.
+    /// Ingress of requests.
     pub ingress: Ingress,
     menu: Menu,
-    /// Who has logged in.
+    /// Logged-in people.
     pub sessions: Sessions,
     /// The URL that commands ask by themselves.
     usual: &'static str,
@@ -150,7 +150,7 @@ impl Shell {
         });
     }
 
-    /// Who asks for a page that needs these roles.
+    /// Viewer of a page that needs these roles.
     ///
     /// # Errors
     /// [`PageError`] if it may not see the page; the guard sends a stranger to log in.
@@ -161,7 +161,7 @@ impl Shell {
         Ok(Viewer { caller, url, from })
     }
 
-    /// Who asks for a page about all domains.
+    /// Viewer of a page about all domains.
     ///
     /// # Errors
     /// [`PageError`] if it may not; the guard sends a stranger to log in.
@@ -169,7 +169,7 @@ impl Shell {
         self.viewer_of_all(request, &[Role::Read])
     }
 
-    /// Who changes what is about all domains, on a page that shows it.
+    /// Editor of what is about all domains, on a page that shows it.
     ///
     /// # Errors
     /// [`PageError`] if it may not; the guard sends a stranger to log in.
@@ -190,7 +190,7 @@ impl Shell {
         self.ingress.is_secure || origin.is_some_and(|origin| origin.starts_with(b"https://"))
     }
 
-    /// What a command needs to ask this process by the host that a request names.
+    /// Flag for a command to ask this process by the host that a request names.
     fn url(&self, request: &Request) -> String {
         let is_of_proxy = request.extensions().get::<OfProxy>().is_some();
         let is_forwarded = || request.field("x-forwarded-proto") == Some(b"https");
@@ -409,7 +409,7 @@ impl Watcher {
         })
     }
 
-    /// Who it is.
+    /// Viewer.
     #[must_use]
     pub const fn viewer(&self) -> &Viewer {
         &self.viewer

@@ -27,7 +27,7 @@ const TOO_LONG: &str = "you are not logged in, or your session is over, and this
 struct LoginPage {
     /// Whether anybody has a password.
     has_passwords: bool,
-    /// What to fill in again.
+    /// Name to fill in again.
     name: String,
     kept: Kept,
 }
@@ -40,7 +40,7 @@ struct Kept {
     fields: Fields,
 }
 
-/// What the names of a kept form's fields begin with in the form of the login.
+/// Prefix of the names of a kept form's fields in the form of the login.
 const KEPT: &str = "kept-";
 
 impl LoginPage {

@@ -11,14 +11,14 @@ pub trait Numbers: Clone {
     fn add(&mut self, later: &Self);
 }
 
-/// What was counted in a step of time.
+/// Counts in a step of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point<T> {
     /// When the step began, in seconds since 1970.
     pub at: i64,
-    /// How much of it was watched, in milliseconds.
+    /// Watched part of it, in milliseconds.
     pub millis: u64,
-    /// What was counted.
+    /// The counts.
     pub counts: T,
 }
 
@@ -29,7 +29,7 @@ impl<T: Numbers> Point<T> {
     }
 }
 
-/// How far back a chart goes.
+/// Time span of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// Five, by the second.

@@ -22,14 +22,14 @@ use crate::health::Phase;
 use crate::numbers::{ListenerMetrics, Refused};
 use crate::tls::Acceptor;
 
-/// What a TLS connection draws: a record that is half received, and what is encrypted but not sent. Ten
+/// Memory of a TLS connection: a record that is half received, and what is encrypted but not sent. Ten
 /// thousand of them fit into the default budget.
 const CONNECTION: usize = 24 * 1_024;
 
 /// Bytes that are encrypted and wait to be sent.
 const UNSENT: usize = 8 * 1_024;
 
-/// What a record of a handshake begins with (RFC 8446, 5.1). No request of HTTP or RESP does.
+/// First byte of a record of a handshake (RFC 8446, 5.1). No request of HTTP or RESP does.
 const HANDSHAKE: u8 = 22;
 
 /// The alert `internal_error` (RFC 8446, 6.2).
@@ -41,7 +41,7 @@ pub(super) fn rejection(_: &ListenSettings, _: Refused) -> Arc<[u8]> {
     Arc::from(REFUSAL)
 }
 
-/// What the handshakes of one listener need.
+/// Needs of one listener's handshakes.
 #[derive(Debug)]
 pub(super) struct Handshakes {
     pub acceptor: Acceptor,

@@ -26,7 +26,7 @@ use crate::address::Address;
 /// the same number.
 pub(super) const BACKLOG: u32 = 4_096;
 
-/// Where connections come in.
+/// Source of connections.
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
@@ -55,7 +55,7 @@ impl Socket {
         }
     }
 
-    /// Where it listens; never port 0.
+    /// Its address; never port 0.
     pub(super) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),

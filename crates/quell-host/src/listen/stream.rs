@@ -48,9 +48,9 @@ impl Stream {
 #[derive(Debug)]
 pub struct TlsConnection {
     stream: TlsStream<BoundedOverhead>,
-    /// What ended reading, after bytes that came before it.
+    /// Error that ended reading, after bytes before it.
     error: Option<io::Error>,
-    /// What is drawn for its buffers.
+    /// Share drawn for its buffers.
     _share: BudgetShare,
 }
 
