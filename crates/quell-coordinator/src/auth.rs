@@ -34,7 +34,7 @@ impl CoordinatorAuth {
     /// Reads certificates and credentials.
     ///
     /// # Errors
-    /// Names their fault, and what to write.
+    /// A text that says what is wrong with them, and what to write instead.
     pub(crate) fn open(config: &AccessConfig) -> Result<Self, ServeError> {
         let files = config.certificate.clone();
         let tls =

@@ -20,7 +20,7 @@ impl CoordinatorName {
     /// Checks a URL under which others are to reach a coordinator.
     ///
     /// # Errors
-    /// Names the fix.
+    /// A text that says what to write instead.
     pub fn check_url(url: &str) -> Result<(), String> {
         let rest = url
             .strip_prefix("http://")

@@ -7,7 +7,7 @@ use quell_rules::parse_duration;
 /// Reads a percentage, with or without its sign.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     let percent = number.parse().ok();
@@ -18,7 +18,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
 /// Reads a duration as whole seconds, rounded up.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn seconds(text: &str) -> Result<u64, String> {
     let duration = parse_duration(text)?;
     let whole = duration.as_secs();

@@ -148,7 +148,7 @@ impl Access {
     /// Without a source everybody may do everything.
     ///
     /// # Errors
-    /// Names their fault, and what to write.
+    /// A text that says what is wrong with them, and what to write instead.
     pub fn open(source: Option<&SecretSource>) -> Result<Self, CredentialsError> {
         let followed = |source: &SecretSource| {
             Ok::<_, CredentialsError>(Followed {

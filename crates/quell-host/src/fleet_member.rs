@@ -46,7 +46,7 @@ impl fmt::Display for FleetMember {
 /// The number in `text`: digits, or a name that ends with them.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn read_number(text: &str) -> Result<u32, String> {
     text.parse::<FleetMember>().map(|member| member.number())
 }

@@ -30,7 +30,7 @@ impl RuleSource {
     /// Reads a source: text with `://` in it is the URL of a store.
     ///
     /// # Errors
-    /// Names the fix.
+    /// A text that says what to write instead.
     pub fn parse(said: &Path) -> Result<Self, String> {
         match said.to_str() {
             Some(FLEET) => Ok(Self::Fleet),

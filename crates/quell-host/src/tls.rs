@@ -86,7 +86,7 @@ impl Tls {
     /// Reads a certificate with its chain, its key, and the authorities that vouch for clients, all PEM.
     ///
     /// # Errors
-    /// Names their fault, and what to write.
+    /// A text that says what is wrong with them, and what to write instead.
     pub fn of_files(
         certificate: PathBuf,
         key: PathBuf,

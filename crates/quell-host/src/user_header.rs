@@ -10,7 +10,7 @@ const TAKEN: [&str; 5] = ["authorization", "cookie", "host", "origin", "x-quell-
 /// Reads the name of a header that names a person.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn user_header(text: &str) -> Result<HeaderName, String> {
     let name = text.to_ascii_lowercase().parse().ok();
     let name = name.filter(|name: &HeaderName| !TAKEN.contains(&name.as_str()));
@@ -22,7 +22,7 @@ pub fn user_header(text: &str) -> Result<HeaderName, String> {
 /// Reads the address or the network of a proxy.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn proxy_network(text: &str) -> Result<IpNet, String> {
     address::network(text).map_err(|error| error.to_string())
 }

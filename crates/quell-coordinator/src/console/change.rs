@@ -49,7 +49,7 @@ pub(super) fn change(form: &Fields, member: u32) -> Result<(Change, String), Str
 /// Reads a weight.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub(super) fn weight(text: &str) -> Result<u32, String> {
     let weight = text.trim().parse().ok().filter(|weight| *weight > 0);
     weight.ok_or_else(|| format!("`{text}` is no weight: write a whole number from 1"))

@@ -43,7 +43,7 @@ pub trait FlagValue: Sized {
     /// Reads the values of a flag, of which there is one unless it is a list.
     ///
     /// # Errors
-    /// Names their fault, and what to write.
+    /// A text that says what is wrong with them, and what to write instead.
     fn parse(values: &[OsString]) -> Result<Self, String>;
 }
 
@@ -245,7 +245,7 @@ impl SettingValue for Vec<RuleSource> {
 /// Refuses a path with a `~` that a shell would have replaced.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn check_home(path: &Path) -> Result<(), String> {
     match path.starts_with("~") {
         true => {
@@ -361,7 +361,7 @@ pub fn no_shorter_than(least: Duration) -> impl Fn(&Duration) -> Result<(), Stri
 /// Checks names of hosts.
 ///
 /// # Errors
-/// Names the fix.
+/// A text that says what to write instead.
 pub fn host_names(names: &[String]) -> Result<(), String> {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(is_of_name);
