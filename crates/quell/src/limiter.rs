@@ -449,8 +449,9 @@ impl<S: Store> Limiter<S> {
             .ok())
     }
 
-    /// As [`Limiter::ask_at_once`] under these rules, which [`Limiter::rules`] gave. If the store cannot answer at
-    /// once, [`Limiter::ask_planned`] goes on with the plan, and the rules are not resolved again.
+    /// As [`Limiter::ask_at_once`] under these rules, which [`Limiter::rules`] gave after `now` was read: a reload
+    /// ends old limits at an instant after every call under the old rules. If the store cannot answer at once,
+    /// [`Limiter::ask_planned`] goes on with the plan, and the rules are not resolved again.
     ///
     /// # Errors
     /// [`AskError::UnknownDomain`] if there is no such domain.

@@ -1,4 +1,4 @@
-//! Direct: the fast path for the usual questions over HTTP/1.1, which are parsed in place.
+//! Fast path: answers the usual questions over HTTP/1.1, parsed in place.
 //!
 //! Every connection begins here. At the first bytes that are not a whole question it goes to hyper with
 //! all that was read, and stays there: other routes, HTTP/2, bodies in pieces, callers who wait for
@@ -78,10 +78,11 @@ pub(super) async fn serve(
             // The answer has to say that the connection closes.
             return Ok(Exit::Fallback(input));
         }
-        let rules = limiter.rules();
         let mut rest = input.as_slice();
         while let Some(asked) = read_question(service, certificate, rest, &mut last_host) {
             let now = limiter.now();
+            // After the clock, as `ask_or_plan` needs it, and for each: what waits may be overtaken by a reload.
+            let rules = limiter.rules();
             let at_once = limiter.ask_or_plan(&rules, asked.operation, &asked.query, now);
             // There is no such domain.
             let Ok(at_once) = at_once else { break };

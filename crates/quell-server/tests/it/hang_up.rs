@@ -26,7 +26,8 @@ const WAIT: &str = r#"{"domain":"d","max_wait_ms":3600000}"#;
 fn acquire(body: &str) -> String {
     let length = body.len();
     format!(
-        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
     )
 }
 

@@ -1,8 +1,13 @@
 //! Rules that change while the server runs.
 
+use std::io::Write;
+use std::net::Shutdown;
+
+use quell_testkit::proxy::{Fault, Proxy};
+use quell_testkit::redis::Redis;
 use serde_json::json;
 
-use crate::harness::{Fixture, SHOP, eventually, replace};
+use crate::harness::{Fixture, SHOP, connect, eventually, exchange, replace};
 
 fn limit(server: &Fixture) -> String {
     let rules = server.get("/v1/rules").json();
@@ -92,6 +97,42 @@ fn what_a_shared_store_cannot_count_is_refused_at_the_start_and_at_a_reload() {
         "the old ones stay: {}",
         limit(&server)
     );
+}
+
+/// A question behind one that waits for the store is decided by the rules in force when its turn comes.
+#[test]
+fn a_pipelined_question_is_not_decided_by_rules_of_before() {
+    let redis = Redis::start(&[]);
+    let proxy = Proxy::start(redis.port());
+    let store = format!("store = '{}'\nstore_timeout = '60s'", proxy.redis_url());
+    let rules = format!("{SHOP}defaults: {{ on_failure: deny }}\n");
+    let server = Fixture::new(&rules, &store);
+    assert_eq!(server.acquire("/login", "a").json()["allowed"], true);
+    proxy.set(Fault::Stall);
+    let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
+    let length = body.len();
+    // As the fast path takes it.
+    let question = format!(
+        "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    let mut stream = connect(server.http());
+    stream.write_all(question.repeat(2).as_bytes()).unwrap();
+    eventually("the first question waits", || proxy.stalled() > 0);
+    std::fs::write(
+        server.path("rules.yaml"),
+        rules.replace("100/min", "150/min"),
+    )
+    .unwrap();
+    eventually("the new limit is in force", || {
+        limit(&server).contains("150/min")
+    });
+    proxy.set(Fault::None);
+    stream.shutdown(Shutdown::Write).unwrap();
+    let answers = String::from_utf8(exchange(stream, b"").unwrap()).unwrap();
+    let limits: Vec<_> = answers.split("\"limit\":").skip(1).collect();
+    assert_eq!(limits.len(), 2, "{answers}");
+    assert!(limits[1].starts_with("150,"), "{answers}");
 }
 
 #[test]
