@@ -273,7 +273,7 @@ fn variable(arg: &Arg) -> String {
     name.unwrap_or_default()
 }
 
-/// What an argument means, and its default if its help ends with one.
+/// The help of an argument, and its default if the help ends with one.
 fn help_and_default(arg: &Arg) -> (String, String) {
     // In other words for each command.
     if arg.get_long() == Some("json") {

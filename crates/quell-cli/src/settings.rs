@@ -7,7 +7,7 @@ use clap::error::Error;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use quell_host::config::{FlagShape, RawSettings, Setting};
 
-/// What flags and variables say of settings.
+/// Settings as flags and variables give them.
 #[derive(Debug)]
 pub(crate) struct Settings<R>(Vec<(Setting<R>, Vec<OsString>)>);
 

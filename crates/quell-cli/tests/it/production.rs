@@ -29,7 +29,7 @@ const PROXIES: [(&str, &str); 2] = [
     ("203.0.113.0/24", "127.0.3.0/24"),
 ];
 
-/// What waits longer here, so that a slow machine gets the answers of the page.
+/// A longer timeout than the product has, so that a slow machine gets the answers of the page.
 const PATIENCE: &str = "QUELL_STORE_TIMEOUT=10s";
 
 /// The same in the files of the page. Of a limit nothing comes back while the test runs.
@@ -118,7 +118,7 @@ impl Site {
         }
         symlink(of_repository(""), folder.path("build/home/quell")).unwrap();
         fs::create_dir(folder.path("redis-1/etc/redis")).unwrap();
-        // What counts of the file of Debian.
+        // The part of Debian's file that matters.
         let debian = "bind 127.0.0.1 -::1\nport 6379\nappendonly no\n";
         fs::write(folder.path("redis-1/etc/redis/redis.conf"), debian).unwrap();
         let ports = ["80", "443", "8443", "8444", "6379", "9090", "9093"];

@@ -24,7 +24,7 @@ use crate::name::CoordinatorName;
 const MAX_NAME: usize = 64;
 
 settings! {
-    /// What flags and variables say to a coordinator.
+    /// Settings of a coordinator, as flags and variables give them.
     Settings;
     /// What was written. Every field may be left out.
     RawConfig: |raw: RawConfig| raw, "";

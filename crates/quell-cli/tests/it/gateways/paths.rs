@@ -146,8 +146,8 @@ fn generated_path(number: u64) -> String {
     path
 }
 
-/// How an application that decodes once, cuts `;` and takes `/a/` for `/a` sees a path that nginx
-/// has resolved: written without a line of the code under test.
+/// A path that nginx has resolved, as an application reads it that decodes once, cuts `;` and takes `/a/` for
+/// `/a`: written without a line of the code under test.
 fn as_the_application_takes(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();
@@ -237,7 +237,7 @@ impl Visitor {
         Self { port, reader }
     }
 
-    /// What the application got and what the gateway made of it; `None` if the gateway refused.
+    /// The path that the application got, and the one that the gateway made of it; `None` if the gateway refused.
     fn ask(&mut self, path: &str) -> Option<(String, String)> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n\r\n");
         self.reader.get_mut().write_all(request.as_bytes()).unwrap();
