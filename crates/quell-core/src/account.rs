@@ -16,7 +16,7 @@ impl Account {
         Self(number)
     }
 
-    /// Whether it is one.
+    /// Returns true for every account but [`Account::NONE`].
     #[must_use]
     pub const fn is_some(self) -> bool {
         self.0 != 0

@@ -13,7 +13,7 @@ use crate::query_bounds::MAX_DESCRIPTORS;
 // One bit for each descriptor.
 const _: () = assert!(MAX_DESCRIPTORS <= 128, "a CostOrigin has 128 bits");
 
-/// What the descriptors of a reservation cost in the end, in units and in their order.
+/// Final costs of the descriptors of a reservation, in units, in the order of the descriptors.
 ///
 /// ```
 /// use quell_core::actual::Actual;
@@ -49,7 +49,7 @@ impl From<Vec<u64>> for Actual {
     }
 }
 
-/// Where the cost of a charge came from.
+/// Descriptor or rule that gave the cost of a charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CostOrigin {
     /// Units that a rule set, whatever the call costs.
@@ -83,7 +83,7 @@ impl CostOrigin {
         }
     }
 
-    /// What the charge costs in the end, saturating. A descriptor without a number costs nothing.
+    /// Final cost of the charge, saturating. A descriptor without a number costs nothing.
     #[must_use]
     pub fn total(self, actual: &Actual) -> u64 {
         let own = self.indices();

@@ -53,7 +53,7 @@ fn inner_v4(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     (first == NAT64).then(|| Ipv4Addr::from_bits(bits))
 }
 
-/// Whether it is an address of `64:ff9b:1::/48`, of which each is one IPv4 client.
+/// Returns true for an address of `64:ff9b:1::/48`, of which each is one IPv4 client.
 #[must_use]
 pub fn is_local_nat64(address: Ipv6Addr) -> bool {
     address.segments().starts_with(&LOCAL_NAT64)

@@ -47,7 +47,7 @@ use sliding_log::{LogEngine, SlidingLog};
 use sliding_window::{SegmentEngine, SlidingWindow};
 use token_bucket::{TokenBucket, TokenEngine};
 
-/// How many full refills a debt may take to be repaid; an hour if that is longer.
+/// Longest repayment of a debt, in full refills of the bucket; an hour if that is longer.
 pub(crate) const DEBT_REFILLS: u32 = 64;
 
 /// A debt may take at least this long to be repaid. Otherwise a slow bucket of burst 1 would be of no
@@ -108,7 +108,7 @@ impl fmt::Display for Algorithm {
 pub struct At {
     /// Both clocks.
     pub now: Now,
-    /// When the rule came into force.
+    /// Instant at which the rule came into force.
     pub since: Monotonic,
     /// The calendar window around `now.wall`; needed by calendar windows only.
     pub edges: Option<Edges>,
@@ -143,11 +143,11 @@ impl At {
 /// Edges of the calendar window that holds an instant, and of the one after it; half open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edges {
-    /// Where the current window begins.
+    /// Beginning of the current window.
     pub start: Wall,
-    /// Where it ends and the next begins.
+    /// End of the current window and beginning of the next.
     pub end: Wall,
-    /// Where the next one ends.
+    /// End of the next window.
     pub next_end: Wall,
 }
 
@@ -174,7 +174,7 @@ pub(crate) trait Mechanics {
     fn full_refill(&self) -> Duration;
     /// Brings `usage` to the instant; another algorithm's usage becomes rest.
     fn settle(&self, usage: &mut Usage, at: &At);
-    /// Whether `cost` fits.
+    /// Returns true if `cost` fits.
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome;
     /// Charges `cost`, which fits.
     fn take(&self, usage: &mut Usage, at: &At, cost: u64);
@@ -182,7 +182,7 @@ pub(crate) trait Mechanics {
     fn remaining(&self, usage: &Usage, at: &At) -> u64;
     /// Time until rest, from any usage, settled or not.
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
-    /// How long a call that fits should wait; asked before it is charged.
+    /// Delay of a call that fits; computed before the call is charged.
     fn delay(&self, _usage: &Usage, _at: &At) -> Duration {
         Duration::ZERO
     }

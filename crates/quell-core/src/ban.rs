@@ -39,7 +39,7 @@ pub struct BanRecord {
     pub refusals: Vec<Monotonic>,
     /// The end of the last ban; the origin if there was none.
     pub until: Monotonic,
-    /// How long the last ban was.
+    /// Duration of the last ban.
     pub length: Duration,
     /// The index in the list of durations that the next ban has.
     pub level: u32,
@@ -47,7 +47,7 @@ pub struct BanRecord {
     pub quiet_since: Monotonic,
 }
 
-/// How many refusals start a ban, and how long bans last.
+/// Number of refusals that start a ban, and the durations of bans.
 ///
 /// Shown in the words of a rules file, such as `after 3 refusals within 10m for 1m, 10m`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -101,13 +101,14 @@ impl Ban {
         self.within
     }
 
-    /// How long the first, second, ... ban lasts.
+    /// Durations of the first, second, ... ban.
     #[must_use]
     pub fn durations(&self) -> &[Duration] {
         &self.durations
     }
 
-    /// Why a ban that began by a refusal and lasts `length` stands, for people: `refusal 3 within 10m, ban 2 of 3`.
+    /// Cause of a ban that began by a refusal and lasts `length`, for people: `refusal 3 within 10m, ban 2
+    /// of 3`.
     #[must_use]
     pub fn cause(&self, length: Duration) -> String {
         let steps = self.durations.iter().enumerate();
@@ -122,7 +123,7 @@ impl Ban {
         format!("refusal {after}{within}, ban {number} of {of}")
     }
 
-    /// How much longer the ban in `record` lasts.
+    /// Time left of the ban in `record`.
     pub(crate) fn remaining(record: &BanRecord, now: Monotonic) -> Option<Duration> {
         let left = record.until.since(now);
         (!left.is_zero()).then_some(left)
@@ -181,7 +182,7 @@ impl Ban {
         Some(length)
     }
 
-    /// How long until `record` is equivalent to no record.
+    /// Time until `record` is equivalent to no record.
     pub(crate) fn time_to_rest(&self, record: &BanRecord, now: Monotonic) -> Duration {
         let refusals = record.refusals.iter().max().map_or(Duration::ZERO, |last| {
             last.saturating_add(self.within).since(now)

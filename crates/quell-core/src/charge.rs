@@ -26,7 +26,7 @@ use crate::state::State;
 use crate::time::{Now, Wall};
 use crate::verdict::{RuleDecision, Verdict};
 
-/// What a store is asked to do.
+/// Operation that a store carries out on a set of charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Checks all limits, and charges them if all allow.
@@ -42,21 +42,20 @@ pub struct Charge<'r> {
     pub active: &'r ActiveLimit,
     /// Units to charge.
     pub cost: Cost,
-    /// Whether the limit is in shadow: it is evaluated and reported, but cannot refuse.
+    /// True if the limit is in shadow: it is evaluated and reported, but cannot refuse.
     pub shadow: bool,
     /// The start and end of the current calendar window, if the limit has one.
     pub edges: Option<Edges>,
     /// Until when, by the clock of a shared store, the key's state is known to exist there. If the store has
     /// none before that, it has lost it, and the key counts as used up.
     pub exists_until: Option<Wall>,
-    /// Whether the rule sets the cost (`cost: 1`), so that settling with the real cost does not change
-    /// it.
+    /// True if the rule sets the cost (`cost: 1`), so that settling with the real cost does not change it.
     pub counts_calls: bool,
     /// The index of the rule that made the charge, by which charges are merged. Stores ignore it.
     pub tag: u32,
-    /// Who decides, and the answer if the store fails. A store in this process ignores it.
+    /// Rung that decides, and the answer if the store fails. A store in this process ignores it.
     pub policy: Policy,
-    /// How the limit is leased or synced on the rung of `policy`, if it is
+    /// Terms of the lease or the sync of the limit on the rung of `policy`, if it has any
     /// ([`Rung::terms`](crate::policy::Rung::terms)).
     pub terms: Option<&'r LeaseTerms>,
     /// The name of the rule that made the charge. Stores cannot read it.
@@ -125,10 +124,10 @@ pub struct LimitSet<'r> {
     account: Account,
 }
 
-/// Which descriptors of a query the charges are for.
+/// Descriptors of a query for which the charges are.
 #[derive(Clone, Debug)]
 struct Origins {
-    /// How many descriptors the query has.
+    /// Number of descriptors of the query.
     descriptors: usize,
     pairs: Vec<Origin>,
 }
@@ -230,7 +229,7 @@ impl<'r> LimitSet<'r> {
         }
     }
 
-    /// Whether one of its limits is on permits.
+    /// Returns true if one of the limits is on permits.
     #[must_use]
     pub fn has_permits(&self) -> bool {
         let mut charges = self.charges().iter();
@@ -250,7 +249,8 @@ impl<'r> LimitSet<'r> {
         Key::of_parts(bytes, charge.scope)
     }
 
-    /// Whether all limits that are not in shadow allow, given the decisions on this set in its order.
+    /// Returns true if all limits that are not in shadow allow, given the decisions on this set in its
+    /// order.
     #[must_use]
     pub fn passes(&self, decisions: &[Decision]) -> bool {
         let mut each = self.charges().iter().zip(decisions);
@@ -283,14 +283,14 @@ impl<'r> LimitSet<'r> {
         }))
     }
 
-    /// How many descriptors the query has.
+    /// Number of descriptors of the query.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         let origins = self.origins.as_deref();
         origins.map_or(1, |origins| origins.descriptors)
     }
 
-    /// Where the cost of each charge came from.
+    /// Origin of the cost of each charge.
     #[must_use]
     pub fn cost_origins(&self) -> Vec<CostOrigin> {
         let mut all = alloc::vec![CostOrigin::default(); self.charges().len()];
@@ -426,7 +426,7 @@ impl<'a, 'r> Charges<'a, 'r> {
 /// A charge with the state of its key.
 #[derive(Debug)]
 pub struct Entry<'a, 'r> {
-    /// What to charge.
+    /// Charge that the entry is for.
     pub charge: &'a Charge<'r>,
     /// The key's state, charged under the same limit.
     pub state: &'a mut State,

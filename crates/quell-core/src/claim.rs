@@ -19,13 +19,13 @@ pub struct Claim<'a> {
     /// For how long the charge can still be settled, at most [`MAX_HOLD`](crate::hold::MAX_HOLD). `None`:
     /// rates are charged for good and only permits are held.
     pub hold: Option<Duration>,
-    /// How long the caller is ready to wait. `None`: it does not wait, and the answer only states the
+    /// Longest wait that the caller accepts. `None`: it does not wait, and the answer only states the
     /// delay.
     pub wait: Option<WaitLimits>,
-    /// Whether the caller chose the id and may send it again after a timeout. If so, a claim whose
-    /// outcome is unknown is not cancelled, since the retry must find it.
+    /// True if the caller chose the id and may send it again after a timeout. If so, a claim whose outcome
+    /// is unknown is not cancelled, since the retry must find it.
     pub is_named: bool,
-    /// How long others may take to decide on the rest of the set. Everything charged is held meanwhile,
+    /// Time that others may take to decide on the rest of the set. Everything charged is held meanwhile,
     /// until [`Ending::Arrive`](crate::end_hold::Ending::Arrive) makes it final or it is cancelled.
     pub pending: Option<Duration>,
 }
@@ -44,7 +44,7 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// How long a caller is ready to wait.
+/// Bounds on the wait of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitLimits {
     /// For its turn. With zero, a claim that would have to queue is refused.
@@ -71,7 +71,7 @@ pub struct ClaimOutcome {
     pub decisions: Vec<Decision>,
     /// For each of them, whether there is a hold now.
     pub held: Vec<bool>,
-    /// How long until its turn, if it queues.
+    /// Time until the turn of the hold, if it queues.
     pub wait: Option<Duration>,
 }
 
@@ -129,7 +129,7 @@ pub fn claim(now: Now, claim: &Claim<'_>, entries: &mut [Entry<'_, '_>]) -> Opti
     })
 }
 
-/// Whether there is no room for another hold on a key.
+/// Returns true if the key has no room for another hold.
 fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
     let Some(holds) = &entry.state.holds else {
         return false;
@@ -142,7 +142,7 @@ fn is_full(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> bool {
     holds.all.len() >= most
 }
 
-/// Whether a limit that is not in shadow asks for a longer delay than `most`.
+/// Returns true if a limit that is not in shadow asks for a longer delay than `most`.
 fn is_late(entry: &Entry<'_, '_>, decision: &Decision, most: Duration) -> bool {
     !entry.charge.shadow && decision.delay > most
 }
@@ -173,12 +173,12 @@ fn may_pass(entries: &[Entry<'_, '_>], decisions: &[Decision]) -> bool {
     pairs.all(|(entry, decision)| decision.outcome.is_allow() || entry.charge.shadow)
 }
 
-/// How long a charge is held; `None` if it is charged for good.
+/// Time for which a charge is held; `None` if it is charged for good.
 fn keep(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> Option<Duration> {
     entry.charge.active.limit.lease().or(claim.hold)
 }
 
-/// What happens to a hold that expires. Permits come back; for a reservation the rule decides.
+/// Treatment of a hold that expires. Permits come back; for a reservation the rule decides.
 fn on_expiry(claim: &Claim<'_>, entry: &Entry<'_, '_>) -> OnExpiry {
     let limit = &entry.charge.active.limit;
     match (limit.lease(), claim.hold) {
@@ -364,7 +364,7 @@ fn waits(entry: &Entry<'_, '_>, id: &HoldId) -> bool {
     place(entry, id).is_some()
 }
 
-/// When the turn of `id` comes on one key.
+/// Instant at which the turn of `id` comes on one key.
 fn place(entry: &Entry<'_, '_>, id: &HoldId) -> Option<Monotonic> {
     let holds = entry.state.holds.as_deref()?;
     let mut queue = holds.all.iter().filter(|hold| hold.is_waiting());

@@ -19,7 +19,7 @@ use crate::limit::Limit;
 use crate::time::Monotonic;
 use crate::usage::Usage;
 
-/// What is still to be charged to a shared store for one key, under the node's share of its limit.
+/// Units that are still to be charged to a shared store for one key, under the node's share of its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debt {
     usage: Usage,

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
-/// How long a refused caller has to wait.
+/// Time after which a refused caller may retry.
 ///
 /// Ordered: `Never` is longer than any duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +15,7 @@ pub enum RetryAfter {
     Never,
 }
 
-/// Whether a limit lets a call pass.
+/// Outcome of a call under one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The call fits.
@@ -25,7 +25,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the call fits.
+    /// Returns true if the call fits.
     #[must_use]
     pub const fn is_allow(self) -> bool {
         matches!(self, Self::Allow)
@@ -38,7 +38,7 @@ pub type Decisions = SmallVec<[Decision; 1]>;
 /// The answer of one limit to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether this limit lets the call pass.
+    /// Outcome of the call under this limit.
     pub outcome: Outcome,
     /// The largest cost that the limit admits from rest, in units. For a learned ceiling, its present
     /// value.
@@ -47,14 +47,14 @@ pub struct Decision {
     pub remaining: u64,
     /// Time until the key is at rest if nothing more is charged.
     pub reset_after: Duration,
-    /// How long an allowed call should wait before it continues (`leaky_bucket`); otherwise zero.
+    /// Delay of an allowed call before it continues (`leaky_bucket`); otherwise zero.
     pub delay: Duration,
-    /// Whether the key is banned, including by this call.
+    /// True if the key is banned, including by this call.
     pub banned: bool,
 }
 
 impl Decision {
-    /// Whether the call fits.
+    /// Returns true if the call fits.
     #[must_use]
     pub const fn is_allow(&self) -> bool {
         self.outcome.is_allow()

@@ -85,7 +85,7 @@ impl<'a> Query<'a> {
         self.context = context.into();
     }
 
-    /// What [`Self::set_context`] set; empty if nothing did.
+    /// Context as [`Self::set_context`] set it; empty by default.
     #[must_use]
     pub fn context(&self) -> &[u8] {
         &self.context
@@ -96,7 +96,7 @@ impl<'a> Query<'a> {
         self.account = account;
     }
 
-    /// What [`Self::set_account`] set; [`Account::NONE`] if nothing did.
+    /// Account as [`Self::set_account`] set it; [`Account::NONE`] by default.
     #[must_use]
     pub const fn account(&self) -> Account {
         self.account

@@ -29,21 +29,22 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Whether it settles a reservation of so many descriptors with another number of costs.
+    /// Returns true if the ending settles a reservation of `descriptors` descriptors with another number of
+    /// costs.
     #[must_use]
     pub fn has_wrong_count(&self, descriptors: usize) -> bool {
         matches!(self, Self::Settle(actual) if actual.units().len() != descriptors)
     }
 }
 
-/// What an ending did to one key.
+/// Effect of an ending on one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndOutcome {
-    /// Whether a hold with that id was found.
+    /// True if a hold with that id was found.
     pub found: bool,
-    /// Whether the hold still exists.
+    /// True if the hold still exists.
     pub stands: bool,
-    /// How long until its turn, if it still waits.
+    /// Time until the turn of the hold, if it still waits.
     pub wait: Option<Duration>,
     /// The first hold of the wait queue, if anything was given back.
     pub next: Option<HoldId>,
@@ -129,9 +130,9 @@ fn truth(hold: &Hold, ending: &Ending, origin: CostOrigin) -> u64 {
     }
 }
 
-/// What the end of a hold did to the usage.
+/// Effect of the end of a hold on the usage.
 struct FinishedHold {
-    /// Whether another caller may pass because of it.
+    /// True if another caller may pass because of it.
     gives_back: bool,
     /// Units that count above those of the hold.
     more: u64,

@@ -14,22 +14,22 @@ use crate::algorithm::token_bucket::TokenBucket;
 use crate::cost::Cost;
 use crate::limit::Limit;
 
-/// How often nodes report, unless their coordinator says otherwise.
+/// Interval of the nodes' reports, unless their coordinator sets another.
 const REPORT: Duration = Duration::from_millis(500);
 
 /// The least units that the limit must admit for each node between two reports.
 const LEAST_UNITS: u64 = 5;
 
-/// How a fleet shares a limit.
+/// Rules by which a fleet shares a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharesPolicy {
-    /// How many nodes share it.
+    /// Number of nodes that share the limit.
     pub size: FleetSize,
-    /// What a node may use that no coordinator answers any more.
+    /// Quota of a node that no coordinator answers any more.
     pub cut_off: CutOff,
 }
 
-/// How many nodes share a limit.
+/// Number of nodes that share a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FleetSize {
     /// This many: each has its part by its weight, whether the others are there or not.
@@ -38,7 +38,7 @@ pub enum FleetSize {
     Auto,
 }
 
-/// What a node may use of a limit that no coordinator answers any more.
+/// Quota that a node keeps of a limit when no coordinator answers any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CutOff {
     /// Its static share, for some minutes; then a tenth of it.
@@ -50,7 +50,7 @@ pub enum CutOff {
     Deny,
 }
 
-/// Why a fleet cannot share a limit, or not well.
+/// Reason why a fleet cannot share a limit, or not well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotShared {
     /// Its parts would not be limits of its kind; the text says why.

@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 use crate::address;
 
-/// How many proxies are followed, from the nearest. Real chains have a handful, but a caller can make
+/// Number of proxies that are followed, from the nearest. Real chains have a handful, but a caller can make
 /// the field as long as the server allows.
 pub const MAX_HOPS: usize = 32;
 
@@ -40,8 +40,8 @@ impl ForwardedField {
         }
     }
 
-    /// How the field of this name, in lower case, is written: `forwarded` has a form of its own, any
-    /// other is a list of addresses.
+    /// Format of the field of this name, in lower case: `forwarded` has a form of its own, any other is a
+    /// list of addresses.
     #[must_use]
     pub fn from_name(name: &str) -> Self {
         if name == Self::Forwarded.name() {
@@ -82,7 +82,7 @@ impl ForwardedField {
         elements.filter(|element| !element.is_empty())
     }
 
-    /// Where the last element of `text` begins: after a comma that is not inside quotes.
+    /// Offset of the last element of `text`: after a comma that is not inside quotes.
     fn start_of_last(self, text: &[u8]) -> usize {
         let mut is_quoted = false;
         for (index, byte) in text.iter().enumerate().rev() {
@@ -126,12 +126,12 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     found.and_then(address::parse)
 }
 
-/// Which proxies are trusted to write the addresses of their clients.
+/// Proxies that are trusted to write the addresses of their clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyTrust {
     /// Their networks; `None` for any address.
     networks: Option<Vec<IpNet>>,
-    /// How many are followed at most.
+    /// Greatest number of proxies that are followed.
     hops: usize,
 }
 
@@ -161,7 +161,7 @@ impl ProxyTrust {
         self
     }
 
-    /// Whether no proxy is trusted, as by default.
+    /// Returns true if no proxy is trusted, as by default.
     #[must_use]
     pub const fn is_nobody(&self) -> bool {
         self.hops == 0

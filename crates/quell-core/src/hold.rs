@@ -35,7 +35,7 @@ pub const MAX_SHARED_LEARNED: usize = 500;
 /// Holds that may wait on one key: each new waiter forecasts the whole queue.
 pub const MAX_WAIT_QUEUE: usize = 1_000;
 
-/// How long a caller may take to go on after its turn has come. After that the hold counts as used.
+/// Time that a caller may take to go on after its turn has come. After that the hold counts as used.
 pub const ARRIVAL: Duration = Duration::from_secs(10);
 
 /// The longest that a hold or a lease may last: a day.
@@ -102,7 +102,7 @@ impl fmt::Debug for HoldId {
     }
 }
 
-/// What happens to a reservation that is never settled.
+/// Treatment of a reservation that is never settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpiry {
     /// Its estimate stays charged. The default, since the caller may have used it.
@@ -119,25 +119,25 @@ pub struct Hold {
     pub id: HoldId,
     /// Units that are or will be charged.
     pub units: u64,
-    /// What happens when it expires.
+    /// Treatment of the hold when it expires.
     pub on_expiry: OnExpiry,
-    /// Whether it is charged for good as soon as its waiting caller goes on.
+    /// True if the hold is charged for good as soon as its waiting caller goes on.
     pub passes: bool,
-    /// How long it lasts after it was charged.
+    /// Lifetime of the hold from its charge.
     pub keep: Duration,
-    /// When it was last visited, to notice that the clock went back.
+    /// Instant of the last visit, to notice that the clock went back.
     pub seen: Monotonic,
-    /// Whether it waits or is taken.
+    /// State of the hold: it waits, or it is taken.
     pub place: Place,
 }
 
 /// A hold as an operator sees it. They are ordered by time; at one instant who waits is behind what ends then.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HoldView {
-    /// How long until its turn comes, if it waits, which may be sooner if others leave; otherwise until its time
-    /// is over.
+    /// Time until its turn comes, if it waits, which may be sooner if others leave; otherwise time until it
+    /// expires.
     pub left: Duration,
-    /// Whether it waits for its turn.
+    /// True if the hold waits for its turn.
     pub is_waiting: bool,
     /// Its id, without the domain.
     pub name: String,
@@ -145,26 +145,26 @@ pub struct HoldView {
     pub units: u64,
 }
 
-/// Whether a hold waits or is taken.
+/// State of a hold: it waits, or it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It is charged at this instant, and not before.
     Waiting {
-        /// When its turn comes.
+        /// Instant at which its turn comes.
         go: Monotonic,
     },
     /// It is charged.
     Taken {
-        /// When it was charged.
+        /// Instant at which it was charged.
         taken: Monotonic,
-        /// When it expires.
+        /// Instant at which it expires.
         until: Monotonic,
-        /// Where the charge is in the usage.
+        /// Position of the charge in the usage.
         mark: Mark,
     },
 }
 
-/// Where a charge is in a usage, so that it can be given back as far as it still counts. A later charge
+/// Position of a charge in a usage, so that it can be given back as far as it still counts. A later charge
 /// has a greater mark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
@@ -205,7 +205,7 @@ fn units(back: u128) -> u64 {
 }
 
 impl Hold {
-    /// When its turn comes, or when it expires.
+    /// Instant at which its turn comes, or at which it expires.
     pub(crate) const fn due(&self) -> Monotonic {
         match self.place {
             Place::Waiting { go } => go,
@@ -213,7 +213,7 @@ impl Hold {
         }
     }
 
-    /// How it looks at `now`, to which it was settled.
+    /// View of the hold at `now`, to which it was settled.
     pub(crate) fn view(&self, now: Monotonic) -> HoldView {
         HoldView {
             left: self.due().since(now),
@@ -223,7 +223,7 @@ impl Hold {
         }
     }
 
-    /// Whether it still waits for its turn.
+    /// Returns true if the hold still waits for its turn.
     #[must_use]
     pub const fn is_waiting(&self) -> bool {
         matches!(self.place, Place::Waiting { .. })

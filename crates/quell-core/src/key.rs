@@ -114,8 +114,8 @@ pub(crate) fn push_part(bytes: &mut KeyBytes, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
-/// How a value is captured: the entry, the number of bits for an address, and whether keys with the
-/// same value are kept together.
+/// Way in which a value is captured: the entry, the number of bits for an address, and whether keys with
+/// the same value are kept together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capture<'a> {
     pub(crate) entry: &'a str,
@@ -399,7 +399,7 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether a character can be shown to a person unchanged: it does not move the cursor, begin an
+/// Returns true if a character can be shown to a person unchanged: it does not move the cursor, begin an
 /// escape sequence, or change the direction of text, and it is visible.
 #[must_use]
 pub fn is_printable(character: char) -> bool {

@@ -45,7 +45,7 @@ pub struct Limit {
     shape: LimitShape,
 }
 
-/// What limits that differ only in their numbers have in common: everything else.
+/// Everything but the numbers of a limit: equal for limits that differ only in their numbers.
 ///
 /// The numbers are rate and burst of a plain bucket, and the largest cost under a window and of permits. What
 /// those of a bucket with `initial`, batches, debts or a warm-up are, its shape says, so only equal limits have
@@ -164,7 +164,7 @@ impl Limit {
         spec
     }
 
-    /// What it has in common with limits that differ from it only in their numbers.
+    /// Shape of the limit, equal for limits that differ only in their numbers.
     #[must_use]
     pub const fn shape(&self) -> &LimitShape {
         &self.shape
@@ -191,7 +191,7 @@ impl Limit {
         self
     }
 
-    /// What happens to a reservation that is never settled.
+    /// Treatment of a reservation that is never settled.
     #[must_use]
     pub fn at_expiry(&self) -> OnExpiry {
         self.shape.0.spec.on_expiry
@@ -203,7 +203,7 @@ impl Limit {
         self.shape.0.engine.lease()
     }
 
-    /// Whether it learns how much it admits.
+    /// Returns true if the limit learns how much it admits.
     #[must_use]
     pub fn is_learned(&self) -> bool {
         match self.kind() {
@@ -212,7 +212,7 @@ impl Limit {
         }
     }
 
-    /// Whether an allowed call may be told to wait.
+    /// Returns true if an allowed call may be told to wait.
     #[must_use]
     pub fn may_delay(&self) -> bool {
         match self.kind() {
@@ -222,7 +222,7 @@ impl Limit {
         }
     }
 
-    /// Whether an allowed call has to do something: wait for its delay, or give its permit back.
+    /// Returns true if an allowed call has to do something: wait for its delay, or give its permit back.
     #[must_use]
     pub fn needs_follow_up(&self) -> bool {
         self.may_delay() || matches!(self.kind(), Algorithm::Concurrency(_))
@@ -266,7 +266,7 @@ impl Limit {
         self.numbers.max()
     }
 
-    /// Whether a cost above what is stored is granted on credit.
+    /// Returns true if a cost above what is stored is granted on credit.
     #[must_use]
     pub fn is_on_credit(&self) -> bool {
         match self.kind() {
@@ -362,8 +362,8 @@ pub struct ActiveLimit {
     pub id: LimitId,
     /// The contract.
     pub limit: Limit,
-    /// When the rule came into force; a later change of its numbers leaves this alone.
-    /// A token bucket with `initial` fills from here.
+    /// Instant at which the rule came into force; a later change of its numbers leaves this alone. A token
+    /// bucket with `initial` fills from here.
     pub since: Monotonic,
     /// Identifies where it applies.
     pub place: LimitPlace,
@@ -388,7 +388,7 @@ impl LimitPlace {
         Self([hash.h1, hash.h2])
     }
 
-    /// Whether it is that of a limit that came with a call.
+    /// Returns true for the origin of a limit that came with a call.
     #[must_use]
     pub fn is_none(self) -> bool {
         self == Self::NONE

@@ -6,7 +6,7 @@ use core::fmt;
 /// blame.
 macro_rules! limit_errors {
     ($($(#[doc = $doc:literal])* $name:ident: $message:literal, $fields:expr;)*) => {
-        /// Why numbers are not a valid limit.
+        /// Reason why numbers are not a valid limit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum LimitError {

@@ -30,7 +30,7 @@ pub struct LimitSpec {
     pub algorithm: Algorithm,
     /// The ban on top. Default: none.
     pub ban: Option<Arc<Ban>>,
-    /// What happens to a reservation that is never settled. Default: it stays charged.
+    /// Treatment of a reservation that is never settled. Default: it stays charged.
     pub on_expiry: OnExpiry,
 }
 

@@ -9,7 +9,7 @@ use core::num::NonZeroU32;
 pub enum OnFailure {
     /// Each node continues alone, with its share of the limit.
     Share {
-        /// How many nodes share the limit.
+        /// Number of nodes that share the limit.
         nodes: NonZeroU32,
     },
     /// Refuse.
@@ -29,7 +29,7 @@ impl OnFailure {
         }
     }
 
-    /// How many nodes share the limit, if they do.
+    /// Number of nodes that share the limit, if nodes share it.
     #[must_use]
     pub const fn nodes(self) -> Option<u32> {
         match self {

@@ -31,14 +31,14 @@ const WHOLE: u128 = 1_000_000;
 /// are a quarter of it, and no node drains what is left.
 const PART_OF_LIMIT: u64 = 4;
 
-/// How many calls the smallest lease covers: one call saves no round trip.
+/// Number of calls that the smallest lease covers: one call saves no round trip.
 const MIN_CALLS: u64 = 2;
 
 /// A node asks the store about a key that is asked for less often than this per second on each call: 4 in 100 ms
 /// make a key busy.
 const SELDOM: u64 = 40;
 
-/// How far all nodes together may exceed a limit, for a moment.
+/// Amount by which all nodes together may exceed a limit, for a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OverAdmission {
     /// By this many units.
@@ -47,29 +47,29 @@ pub enum OverAdmission {
     Millionths(u32),
 }
 
-/// What a rule accepts, and the number of nodes that decide on it.
+/// Over-admission that a rule accepts, and the number of nodes that decide on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeasePolicy {
-    /// How far the nodes may exceed the limit together.
+    /// Amount by which the nodes may exceed the limit together.
     pub over: OverAdmission,
-    /// How many nodes there are at most.
+    /// Greatest number of nodes.
     pub nodes: NonZeroU32,
 }
 
-/// How a limit is leased or synced.
+/// Terms on which a limit is leased or synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
     /// Units that one node may hold at most, or may have admitted before they are charged; at least 2.
     pub cap: u64,
-    /// How many nodes there are at most.
+    /// Greatest number of nodes.
     pub nodes: NonZeroU32,
     /// Units that the limit admits from rest.
     pub max: u64,
-    /// How units come back to the limit.
+    /// Way in which units come back to the limit.
     pub supply: Supply,
 }
 
-/// How units come back to a limit.
+/// Way in which units come back to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// One by one: this many in this time.
@@ -82,14 +82,14 @@ pub enum Supply {
     AtOnce(Duration),
 }
 
-/// Why a limit is not leased or synced.
+/// Reason why a limit is not leased or synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotLeased {
-    /// What it says to callers depends on all other calls at that moment; the text says what.
+    /// The limit's answers depend on all other calls at that moment; the text says which.
     Unable(&'static str),
     /// A node could hold less than two calls cost.
     TooSmall {
-        /// What limits it: the limit itself, or else what the rule accepts.
+        /// True if the limit itself sets the bound; false if the rule's over-admission does.
         by_limit: bool,
         /// The least number of units that would do: as the limit's burst, or as the bound.
         least: u64,
@@ -142,7 +142,7 @@ impl OverAdmission {
         }
     }
 
-    /// Whether nothing above the limit is accepted.
+    /// Returns true if nothing above the limit is accepted.
     #[must_use]
     pub const fn is_none(self) -> bool {
         matches!(self, Self::Units(0) | Self::Millionths(0))
@@ -169,7 +169,7 @@ impl fmt::Display for OverAdmission {
     }
 }
 
-/// What a fraction is of: the units that the limit admits in a second from rest, or in its window.
+/// Base of a fraction: the units that the limit admits in a second from rest, or in its window.
 fn basis(limit: &Limit) -> u64 {
     match limit.algorithm() {
         Algorithm::TokenBucket(bucket) => in_a_second(bucket.count, bucket.period),
@@ -185,7 +185,7 @@ fn in_a_second(count: u64, period: Duration) -> u64 {
 }
 
 impl LeasePolicy {
-    /// How `limit` is leased for calls that all have this cost; `None` if each says its own.
+    /// Terms of the lease of `limit` for calls that all have this cost; `None` if each call says its own.
     ///
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
@@ -205,8 +205,8 @@ impl LeasePolicy {
         terms
     }
 
-    /// How `limit` is synced: as it is leased, but a node takes nothing out of the store in advance, so the
-    /// limit may be smaller.
+    /// Terms of the sync of `limit`: those of its lease, but a node takes nothing out of the store in
+    /// advance, so the limit may be smaller.
     ///
     /// # Errors
     /// [`NotLeased`] if the store has to decide on each call.
@@ -256,14 +256,15 @@ impl LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// Whether the limit can hold two batches: then what is left of one is not lost when the next comes.
+    /// Returns true if the limit can hold two batches: then what is left of one is not lost when the next
+    /// comes.
     #[must_use]
     pub const fn keeps_batches(&self) -> bool {
         matches!(self.supply, Supply::InBatches(units, _) if units.saturating_mul(2) <= self.max)
     }
 
-    /// How many calls to the store a leased key costs all nodes per second at most, about, whatever is offered
-    /// in calls of this cost; beside [`LeaseTerms::store_calls_from_rest`].
+    /// Approximate calls per second that one leased key costs the store, for all nodes together, whatever
+    /// is offered in calls of this cost; beside [`LeaseTerms::store_calls_from_rest`].
     #[must_use]
     pub fn store_calls(&self, cost: Cost) -> u64 {
         let nodes = u64::from(self.nodes.get());
@@ -281,7 +282,7 @@ impl LeaseTerms {
         calls.max(SELDOM.saturating_mul(nodes))
     }
 
-    /// How many calls it takes in addition, about, to use up what the limit has at rest.
+    /// Approximate number of further store calls that use up what the limit has at rest.
     #[must_use]
     pub fn store_calls_from_rest(&self, cost: Cost) -> u64 {
         self.calls_of(self.max, cost)
@@ -324,7 +325,7 @@ impl LeaseTerms {
         self.max.div_ceil(self.used(cost)).saturating_mul(5)
     }
 
-    /// How often per second all nodes use up what one of them may hold; at least ten times each.
+    /// Number of times per second that all nodes use up what one of them may hold; at least ten times each.
     fn fills(&self, cost: Cost) -> u64 {
         let nodes = u64::from(self.nodes.get());
         let (units, time) = match self.supply {
@@ -352,7 +353,7 @@ fn per_second(count: u64, time: Duration) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
-/// How units come back to a limit that can be leased.
+/// Way in which units come back to a limit that can be leased.
 fn supply(limit: &Limit) -> Result<Supply, NotLeased> {
     if limit.ban().is_some() {
         return Err(NotLeased::Unable(

@@ -43,7 +43,7 @@ pub struct PackedDecision<'l> {
     numbers: &'l NarrowGcra,
     /// Ticks until it fits, if it does not.
     lacks: Option<u64>,
-    /// What is used after the call.
+    /// Usage after the call.
     after: u64,
     delay: u64,
     /// The new word, if it differs.
@@ -147,7 +147,7 @@ impl<'l> PreparedCharge<'l> {
 }
 
 impl PreparedCharge<'_> {
-    /// How long a call waits while this many ticks are used, in ticks.
+    /// Delay of a call while this many ticks are used, in ticks.
     #[inline]
     fn delay(&self, used: u64) -> u64 {
         let undelayed = self.limit.undelayed().map(|units| self.numbers.cost(units));

@@ -9,18 +9,18 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How paths are read. By default letters keep their case and encoded slashes are refused.
+/// Options for reading paths. By default letters keep their case and encoded slashes are refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PathReading {
-    /// Whether `/LOGIN` is `/login`, for applications that treat them alike: ASCII letters become
-    /// lower case.
+    /// True if `/LOGIN` is `/login`, for applications that treat them alike: ASCII letters become lower
+    /// case.
     pub ignore_case: bool,
-    /// Whether `%2F` and `%5C` stay unchanged inside a segment instead of being refused: for
-    /// applications that split a path before they decode it.
+    /// True if `%2F` and `%5C` stay unchanged inside a segment instead of being refused: for applications
+    /// that split a path before they decode it.
     pub keep_encoded_slashes: bool,
 }
 
-/// Why a path has no normal spelling.
+/// Reason why a path has no normal spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathError {
@@ -99,7 +99,7 @@ pub fn normalize(path: &[u8], reading: PathReading) -> Result<Cow<'_, [u8]>, Pat
     segments.finish().map(Cow::Owned)
 }
 
-/// Whether nothing has to be changed: the common case.
+/// Returns true if nothing has to be changed: the common case.
 fn is_normal(path: &[u8], reading: PathReading) -> bool {
     let stands = |byte: &u8| {
         *byte == b'/' || (is_plain(*byte) && !(reading.ignore_case && byte.is_ascii_uppercase()))
@@ -111,7 +111,7 @@ fn is_normal(path: &[u8], reading: PathReading) -> bool {
         && (path.len() == 1 || path.last() != Some(&b'/'))
 }
 
-/// Whether a byte needs no escape inside a segment (RFC 3986, `pchar`); `;` is cut before.
+/// Returns true if a byte needs no escape inside a segment (RFC 3986, `pchar`); `;` is cut before.
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(
@@ -177,7 +177,7 @@ struct Segments {
 /// A segment of the path so far; an empty one has no bytes there.
 struct Segment {
     start: usize,
-    /// Whether it is empty because it began with `;`.
+    /// True if the segment is empty because it began with `;`.
     is_cut: bool,
 }
 

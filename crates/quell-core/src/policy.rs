@@ -8,12 +8,12 @@ use crate::limit::Limit;
 use crate::on_failure::OnFailure;
 use crate::over_admission::{LeasePolicy, LeaseTerms, NotLeased};
 
-/// Where a limit is decided, and the answer while that is impossible.
+/// Rung that decides a limit, and the answer while that is impossible.
 ///
 /// A [`Rung`] is a policy without an answer, an [`OnFailure`] one for limits that the store decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
-    /// Where it is decided.
+    /// Rung that decides the limit.
     pub rung: Rung,
     /// The answer while a store shared with other nodes cannot be asked. `None`: no answer is
     /// declared, so there is none.
@@ -46,7 +46,7 @@ impl From<OnFailure> for Policy {
     }
 }
 
-/// Where a limit is decided.
+/// Place where a limit is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rung {
     /// The store, for all processes that share it together.
@@ -77,14 +77,15 @@ impl Rung {
         }
     }
 
-    /// How far all nodes together may exceed `limit` with calls of this cost, in units; `None` if they cannot, or
-    /// if the limit is one for each process.
+    /// Units by which all nodes together may exceed `limit` with calls of this cost; `None` if they cannot,
+    /// or if the limit is one for each process.
     #[must_use]
     pub fn bound(self, limit: &Limit, cost: Option<Cost>) -> Option<NonZeroU64> {
         NonZeroU64::new(self.terms(limit, cost)?.ok()?.bound())
     }
 
-    /// How `limit` is leased or synced on this rung for calls that all have this cost; `None` on the others.
+    /// Terms of the lease or the sync of `limit` on this rung for calls that all have this cost; `None` on
+    /// the other rungs.
     #[must_use]
     #[doc(hidden)]
     pub fn terms(self, limit: &Limit, cost: Option<Cost>) -> Option<Result<LeaseTerms, NotLeased>> {

@@ -29,10 +29,10 @@ pub const MAX_VALUE_BYTES: usize = 8_192;
 /// The longest that a caller may wait for its turn, because it occupies a connection meanwhile.
 pub const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
-/// How long a reservation lasts by default: longer than most calls of a model.
+/// Default lifetime of a reservation: longer than most calls of a model.
 pub const DEFAULT_HOLD: Duration = Duration::from_secs(60);
 
-/// Why something is not a valid query. The text says what to write.
+/// Reason why something is not a valid query. The text says what to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueryError {

@@ -74,7 +74,7 @@ impl Rate {
         }
     }
 
-    /// Whether both are the same number of units per second, however they were written.
+    /// Returns true if both are the same number of units per second, however they were written.
     #[must_use]
     pub fn equals(self, other: Self) -> bool {
         self.ticks() == other.ticks()

@@ -42,7 +42,7 @@ pub struct PageBody {
     content_type: Arc<str>,
 }
 
-/// Why a page cannot be sent.
+/// Reason why a page cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PageError {
@@ -166,7 +166,7 @@ impl PageBody {
     }
 }
 
-/// Whether this is `type/subtype`, with or without parameters, in bytes that a header may have.
+/// Returns true if `text` is `type/subtype`, with or without parameters, in bytes that a header may have.
 fn is_content_type(text: &str) -> bool {
     let token = |part: &str| {
         let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);

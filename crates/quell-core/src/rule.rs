@@ -48,14 +48,14 @@ pub use shared::{SameName, SharedLimit, all_shared_limits};
 pub struct Rule {
     /// Unique within its domain.
     pub name: Arc<str>,
-    /// What a descriptor must have. All matchers must hold; without matchers the rule applies to every
+    /// Conditions on a descriptor. All matchers must hold; without matchers the rule applies to every
     /// descriptor.
     pub matchers: Vec<Matcher>,
     /// The entries whose values make a key.
     pub per: Vec<Per>,
-    /// What to do with a descriptor that lacks an entry of `per`.
+    /// Treatment of a descriptor that lacks an entry of `per`.
     pub on_missing: OnMissing,
-    /// Whether an entry with an empty value is one.
+    /// Treatment of an entry with an empty value.
     pub empty: EmptyValue,
     /// The limit, unless an override applies.
     pub effect: Effect,
@@ -66,10 +66,10 @@ pub struct Rule {
     pub cost: Option<Cost>,
     /// Evaluated and reported, but cannot refuse.
     pub shadow: bool,
-    /// Where it is decided, and the answer while that is impossible.
+    /// Rung that decides the rule, and the answer while that is impossible.
     pub policy: Policy,
-    /// How many servers share its limits at most, as far as the rules say so. It changes no decision:
-    /// explanations advise with it.
+    /// Greatest number of servers that share its limits, as far as the rules say so. It changes no
+    /// decision: explanations advise with it.
     pub nodes: Option<NonZeroU32>,
     /// With the rung `shares`: the group of nodes that share its limits, 1 to 200 bytes; without one all
     /// nodes of the fleet do.
@@ -80,7 +80,7 @@ pub struct Rule {
     pub refusal_page: Option<Arc<RefusalPage>>,
 }
 
-/// What a rule does to the queries it matches.
+/// Effect of a rule on the queries it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Limits the queries.
@@ -92,7 +92,7 @@ pub enum Effect {
 /// Another effect for some of the queries that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
-    /// What a descriptor must have.
+    /// Conditions on a descriptor.
     pub when: When,
     /// The effect that applies then.
     pub effect: Effect,
@@ -122,7 +122,7 @@ impl Override {
         }
     }
 
-    /// Whether the values that `per` captures decide if this override applies.
+    /// Returns true if the values that `per` captures decide whether this override applies.
     ///
     /// If so, a key is always under the same limit, and the override uses the rule's keys. If not, the
     /// override has keys of its own: if a key were charged under two limits in turn, each would cut the
@@ -141,9 +141,9 @@ pub struct Per {
     pub entry: Arc<str>,
     /// For addresses, how many leading bits count. A value that is not an address counts as a whole.
     pub prefix: Option<Prefix>,
-    /// Whether a store of many servers keeps all keys with the same value on one server, so that limits
-    /// on them can be charged in one step. At most one entry of a rule; all rules that say so capture
-    /// the entry in the same way.
+    /// True if a store of many servers keeps all keys with the same value on one server, so that limits on
+    /// them can be charged in one step. At most one entry of a rule; all rules that say so capture the
+    /// entry in the same way.
     pub colocate: bool,
 }
 
@@ -168,7 +168,7 @@ impl Per {
         }
     }
 
-    /// Whether the captured value decides if `matcher` holds.
+    /// Returns true if the captured value decides whether `matcher` holds.
     fn tells(&self, matcher: &Matcher) -> bool {
         let Some(prefix) = self.prefix else {
             return self.entry == matcher.entry;
@@ -191,7 +191,7 @@ impl From<&str> for Per {
     }
 }
 
-/// How many leading bits of an address count.
+/// Number of leading bits of an address that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
     v4: u8,
@@ -238,7 +238,7 @@ impl Prefix {
     }
 }
 
-/// What a rule does with a descriptor that lacks an entry of its `per`, or has it empty ([`EmptyValue`]).
+/// Treatment of a descriptor that lacks an entry of the rule's `per`, or has it empty ([`EmptyValue`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissing {
     /// The rule does not apply.
@@ -248,7 +248,7 @@ pub enum OnMissing {
     SharedKey,
 }
 
-/// What a rule takes an entry with an empty value for.
+/// Treatment of an entry with an empty value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EmptyValue {
     /// For a missing one: gateways and clients send an empty value where they have none.
@@ -258,7 +258,7 @@ pub enum EmptyValue {
     Keep,
 }
 
-/// Why a rule does not apply to a descriptor.
+/// Reason why a rule does not apply to a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch<'r> {
     /// The descriptor lacks an entry that `match` names.
@@ -328,7 +328,7 @@ impl Rule {
         self
     }
 
-    /// Whether the rule applies to a descriptor.
+    /// Checks whether the rule applies to a descriptor.
     ///
     /// # Errors
     /// The first reason why it does not.
@@ -351,7 +351,7 @@ impl Rule {
         index::first_match(self, reader)
     }
 
-    /// What each call is charged under `limit`, if it is not what the call says: as many as the rule says, and
+    /// Cost of each call under `limit`, if it is not what the call says: as many as the rule says, and
     /// under `concurrency` else one permit, since what a call costs does not say how many are under way.
     #[must_use]
     pub fn own_cost(&self, limit: &Limit) -> Option<Cost> {
@@ -404,7 +404,7 @@ impl Rule {
         has_all
     }
 
-    /// Whether all of the rule's `matchers` hold.
+    /// Checks whether all of the rule's `matchers` hold.
     fn check_all<'r>(
         &self,
         matchers: &'r [Matcher],

@@ -26,7 +26,7 @@ use versions::Versions;
 pub struct State {
     /// The limit under which it was charged: its numbers give the state its meaning.
     pub limit: LimitId,
-    /// What was used.
+    /// Usage under the current version of the limit.
     pub usage: Usage,
     /// The holds on the key; `None` if there are none.
     pub holds: Option<Box<Holds>>,
@@ -49,13 +49,13 @@ impl State {
         }
     }
 
-    /// Whether the state contains only what was used.
+    /// Returns true if the state contains only usage: no ban, no hold, no version.
     #[must_use]
     pub const fn is_usage_alone(&self) -> bool {
         self.holds.is_none() && self.ban.is_none() && self.versions.is_none()
     }
 
-    /// How long until this state is equivalent to no state, under every version of the limit; zero if it
+    /// Time until this state is equivalent to no state, under every version of the limit; zero if it
     /// already is.
     ///
     /// Cost: constant, except for a walk over the refusals of a ban.
@@ -266,7 +266,7 @@ impl State {
         }
     }
 
-    /// When the last ban ends or ended; the origin if there was none.
+    /// End of the last ban, in the future or the past; the origin if there was none.
     pub(crate) fn banned_until(&self) -> Monotonic {
         let record = self.ban.as_deref();
         record.map_or(Monotonic::ORIGIN, |record| record.until)

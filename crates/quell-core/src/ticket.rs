@@ -43,7 +43,7 @@ pub struct Ticket {
     mark: Mark,
     units: u64,
     made: Monotonic,
-    /// What the holds that were there before could give back; `None` if there were none.
+    /// Amount that the earlier holds could give back; `None` if there were none.
     held: Option<Held>,
     /// None once an earlier charge was given back.
     earlier: Option<Earlier>,
@@ -77,7 +77,7 @@ impl Earlier {
     }
 }
 
-/// What holds give back on one key, as marks move by it.
+/// Amount that holds give back on one key, as marks move by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     so_far: u128,
@@ -146,7 +146,7 @@ impl Tickets {
         }
     }
 
-    /// Whether callers have none any more.
+    /// Returns true if callers hold none any more.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -198,8 +198,8 @@ impl Ticket {
         back
     }
 
-    /// What holds that were there before the charge have given back since: at least as much as they
-    /// have, and exactly that if nothing was given back of later holds.
+    /// Amount that the holds from before the charge have given back since: at least as much as they have,
+    /// and exactly that if nothing was given back of later holds.
     fn given_back_by_holds(&self, state: &State) -> u128 {
         let Some(Held { so_far, at_most }) = self.held else {
             return 0;

@@ -59,7 +59,7 @@ macro_rules! instant {
                 Self(self.0.saturating_sub(saturating_nanos(duration)))
             }
 
-            /// How long after `earlier` this instant is; zero if it is not after it.
+            /// Time from `earlier` to this instant; zero if this instant is not after it.
             #[must_use]
             pub const fn since(self, earlier: Self) -> Duration {
                 Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -27,7 +27,7 @@ pub enum Usage {
     Owing {
         /// Theoretical arrival time in the limit's ticks since the clock's origin.
         tat: u128,
-        /// When it was last settled: this shows whether the clock went back.
+        /// Instant to which the usage was last settled: this shows whether the clock went back.
         as_of: Monotonic,
     },
     /// The same for a bucket with refill in batches.
@@ -41,9 +41,9 @@ pub enum Usage {
     WarmingUp {
         /// Theoretical arrival time in the limit's ticks since the clock's origin.
         tat: u128,
-        /// How warm it was then, in parts of a nanosecond (see `warm_up.rs`).
+        /// Warmth at that instant, in parts of a nanosecond (see `warm_up.rs`).
         heat: u64,
-        /// When it was last settled: this shows whether the clock went back.
+        /// Instant to which the usage was last settled: this shows whether the clock went back.
         as_of: Monotonic,
     },
     /// `leaky_bucket`.
@@ -79,7 +79,7 @@ pub enum Usage {
     Concurrency {
         /// Permits held, as the holds on the key say.
         used: u64,
-        /// How long one call takes, in nanoseconds.
+        /// Time that one call takes, in nanoseconds.
         unit: u64,
         /// Until when that is remembered.
         until: Monotonic,
@@ -100,7 +100,7 @@ impl Usage {
     }
 }
 
-/// What was learned about one key, and what is being measured. Any value is safe.
+/// Ceiling learned for one key, and the measurement under way. Any value is safe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnedCeiling {
     /// Permits held, as the holds on the key say.
@@ -111,9 +111,9 @@ pub struct LearnedCeiling {
     pub top: u64,
     /// The unloaded latency in nanoseconds; 0 before it was measured.
     pub unloaded: u64,
-    /// Whether it is being measured, with a lower ceiling.
+    /// True while the service is measured, with a lower ceiling.
     pub measures: bool,
-    /// Whether no queue has been seen yet.
+    /// True while no queue has been seen yet.
     pub grows: bool,
     /// Windows until the next measurement.
     pub windows: u32,

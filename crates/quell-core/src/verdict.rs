@@ -14,9 +14,9 @@ use crate::decision::{Decision, RetryAfter};
 pub struct RuleDecision {
     /// The rule's name.
     pub rule: Arc<str>,
-    /// Whether the rule is in shadow: reported, but it cannot refuse.
+    /// True if the rule is in shadow: reported, but it cannot refuse.
     pub shadow: bool,
-    /// What the call costs under this rule, in the units of its limit.
+    /// Cost of the call under this rule, in the units of its limit.
     pub cost: Cost,
     /// The decision of its limit.
     pub decision: Decision,
@@ -28,14 +28,14 @@ pub struct RuleDecision {
 }
 
 impl RuleDecision {
-    /// Whether the rule would refuse this call if it were not in shadow.
+    /// Returns true if the rule would refuse this call if it were not in shadow.
     #[must_use]
     pub const fn would_refuse(&self) -> bool {
         self.shadow && !self.decision.outcome.is_allow()
     }
 
-    /// Whether fewer further calls like this one pass than under `other`: what remains divided by the
-    /// cost, compared exactly.
+    /// Returns true if fewer further calls like this one pass than under `other`: `remaining` divided by
+    /// the cost, compared exactly.
     fn passes_fewer_than(&self, other: &Self) -> bool {
         let calls = |one: &Self, other: &Self| {
             u128::from(one.decision.remaining) * u128::from(other.cost.get())
@@ -59,7 +59,7 @@ pub struct Verdict {
     /// `retry_after`. If it is allowed, the one under which the fewest further calls like this one pass
     /// (`remaining` divided by the cost there). Ties go by file order.
     pub binding: Option<usize>,
-    /// What remains under the binding rule, in the units of its limit.
+    /// Units that remain under the binding rule.
     pub remaining: Option<u64>,
     /// If denied, the longest wait among the limits that deny; `None` if allowed.
     pub retry_after: Option<RetryAfter>,
@@ -67,13 +67,13 @@ pub struct Verdict {
     pub reset_after: Option<Duration>,
     /// The longest delay of an allowed call.
     pub delay: Duration,
-    /// Whether a limit denies because of a ban.
+    /// True if a limit denies because of a ban.
     pub banned: bool,
     /// The id of permits or a reservation, under which they can be ended.
     pub id: Option<Arc<str>>,
-    /// How long the caller waited for this answer.
+    /// Time that the caller waited for this answer.
     pub waited: Duration,
-    /// Whether the store failed, and the answer is that of `on_failure`.
+    /// True if the store failed, and the answer is that of `on_failure`.
     pub degraded: bool,
 }
 
@@ -106,7 +106,7 @@ impl Verdict {
         self.banned |= decision.banned && !decision.outcome.is_allow();
     }
 
-    /// Whether a decision binds more than all before it.
+    /// Returns true if this decision binds more than all before it.
     fn is_bound_by(&self, decided: &RuleDecision) -> bool {
         match (decided.decision.retry_after(), self.retry_after) {
             (Some(wait), longest) => Some(wait) > longest,
@@ -117,7 +117,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the query is allowed.
+    /// Returns true if the query is allowed.
     #[must_use]
     pub const fn is_allow(&self) -> bool {
         self.retry_after.is_none()
@@ -129,19 +129,19 @@ impl Verdict {
         self.decisions.get(self.binding?)
     }
 
-    /// Whether the query can never pass at its cost.
+    /// Returns true if the query can never pass at its cost.
     #[must_use]
     pub fn is_permanent(&self) -> bool {
         self.retry_after == Some(RetryAfter::Never)
     }
 
-    /// Whether a rule in shadow would refuse the query.
+    /// Returns true if a rule in shadow would refuse the query.
     #[must_use]
     pub fn would_refuse(&self) -> bool {
         self.decisions.iter().any(RuleDecision::would_refuse)
     }
 
-    /// Whether no rule decided anything.
+    /// Returns true if no rule decided anything.
     #[must_use]
     pub fn is_unmatched(&self) -> bool {
         self.decisions.is_empty()

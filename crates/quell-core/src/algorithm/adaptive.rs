@@ -91,7 +91,7 @@ impl Adaptive {
         }
     }
 
-    /// How many permits may be held now.
+    /// Number of permits that may be held now.
     pub(super) fn ceiling(&self, usage: &Usage) -> u64 {
         match usage {
             Usage::Learning(learned) => self.in_force(learned),

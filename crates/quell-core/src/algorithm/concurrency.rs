@@ -52,12 +52,11 @@ pub struct Concurrency {
     /// returns to it when no permit came back for a lease. A call that costs more than the learned
     /// number is refused. Not together with a queue.
     pub min: Option<u64>,
-    /// How many calls may be admitted above `max`, with a delay. Default: 0.
+    /// Number of calls that may be admitted above `max`, with a delay. Default: 0.
     pub queue: u64,
     /// After how long a permit expires, above 0 and at most [`MAX_HOLD`]. Default: [`DEFAULT_LEASE`].
     pub lease: Duration,
-    /// How long a call is assumed to take until the first permit is released, at most [`MAX_HOLD`].
-    /// Default: 0.
+    /// Assumed time of a call until the first permit is released, at most [`MAX_HOLD`]. Default: 0.
     pub unit_delay: Duration,
 }
 
@@ -177,7 +176,7 @@ impl PermitEngine {
         }
     }
 
-    /// What is remembered about how long a call takes, and until when.
+    /// Learned time of a call, and the instant until which it counts.
     fn learned(&self, usage: &Usage) -> (u64, Monotonic) {
         match usage {
             Usage::Concurrency { unit, until, .. } => {

@@ -14,8 +14,8 @@ pub(super) fn used<T>(entries: Option<&Entries<T>>) -> u64 {
     units.fold(0, u64::saturating_add)
 }
 
-/// Whether `cost` fits. If not, the wait is the remaining time of the newest entry that has to expire
-/// before it does.
+/// Checks whether `cost` fits. If not, the wait is the remaining time of the newest entry that has to
+/// expire before it does.
 pub(super) fn check<T: Copy>(
     entries: Option<&Entries<T>>,
     limit: u64,
@@ -35,7 +35,7 @@ pub(super) fn check<T: Copy>(
     Outcome::Allow
 }
 
-/// How long the newest entry counts.
+/// Time for which the newest entry counts.
 pub(super) fn rest<T: Copy>(
     entries: Option<&Entries<T>>,
     left: impl Fn(T) -> Duration,

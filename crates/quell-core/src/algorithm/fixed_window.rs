@@ -35,11 +35,11 @@ use crate::usage::Usage;
 pub struct FixedWindow {
     /// Units per window, at least 1.
     pub limit: u64,
-    /// Where the windows begin and end.
+    /// Window boundaries.
     pub window: Window,
 }
 
-/// Where windows begin and end.
+/// Window boundaries: fixed intervals, or a calendar.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// From the first charge after rest, for this long: above 0 and at most
@@ -260,7 +260,7 @@ impl CalendarEngine {
         }
     }
 
-    /// Whether a charge at `wall` may have been made in the window that ends at `end`.
+    /// Returns true if a charge at `wall` may have been made in the window that ends at `end`.
     pub(super) fn may_contain(&self, wall: Wall, end: Wall) -> bool {
         wall < end && end <= wall.saturating_add(self.calendar.unit.longest())
     }

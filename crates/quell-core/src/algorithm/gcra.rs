@@ -66,13 +66,13 @@ impl Gcra {
         u128::from(units) * u128::from(self.interval)
     }
 
-    /// How many nanoseconds ago `tat` was, rounded down.
+    /// Nanoseconds since `tat`, rounded down.
     pub(super) fn idle(&self, tat: u128, now: Monotonic) -> u64 {
         let ticks = self.ticks(now).saturating_sub(tat);
         u64::try_from(div_floor(ticks, self.per_nano)).unwrap_or(u64::MAX)
     }
 
-    /// How far `tat` is ahead of `now`: what is used, in ticks.
+    /// Ticks by which `tat` is ahead of `now`: the usage.
     #[inline]
     fn ahead(&self, tat: u128, now: Monotonic) -> u128 {
         tat.saturating_sub(self.ticks(now))
@@ -125,7 +125,7 @@ impl Gcra {
         self.duration(self.ahead(tat, now))
     }
 
-    /// How long a call waits until all but `after` units before it have drained.
+    /// Delay of a call until all but `after` units before it have drained.
     #[inline]
     pub(crate) fn delay(&self, tat: u128, now: Monotonic, after: u64) -> Duration {
         let free = u128::from(after) * u128::from(self.interval);
@@ -149,7 +149,7 @@ impl Gcra {
         self.full.saturating_mul(u128::from(DEBT_REFILLS)).max(hour)
     }
 
-    /// Whether `cost` units can be charged to a full bucket on credit.
+    /// Returns true if `cost` units can be charged to a full bucket on credit.
     pub(crate) fn can_owe(&self, cost: u64) -> bool {
         let ticks = u128::from(cost) * u128::from(self.interval);
         ticks <= self.full.saturating_add(self.owable())

@@ -112,7 +112,7 @@ impl NarrowGcra {
         }
     }
 
-    /// How many units there are in `period`, from which the rate's ticks were made: its interval is the period
+    /// Number of units in `period`, from which the rate's ticks were made: its interval is the period
     /// divided by what both had in common.
     fn count(&self, period: Duration) -> u64 {
         self.per_nano.get() * (saturating_nanos(period) / self.interval)

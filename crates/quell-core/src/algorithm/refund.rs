@@ -47,7 +47,7 @@ impl Gcra {
 }
 
 impl Engine {
-    /// How long a permit lasts unless it is given back; `None` for limits without permits.
+    /// Lifetime of a permit that is not given back; `None` for limits without permits.
     pub(crate) fn lease(&self) -> Option<Duration> {
         match self {
             Self::Permits(engine) => Some(engine.lease()),
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// Whether `cost` can fit at any time.
+    /// Returns true if `cost` can fit at any time.
     pub(crate) fn can_ever(&self, cost: u64) -> bool {
         match self {
             Self::Token(engine) => engine.can_ever(cost),
@@ -70,7 +70,7 @@ impl Engine {
         }
     }
 
-    /// Whether expired holds teach it something.
+    /// Returns true if expired holds teach the limit something.
     pub(crate) const fn learns_from_ends(&self) -> bool {
         matches!(self, Self::Permits(engine) if engine.is_adaptive())
     }
@@ -286,12 +286,12 @@ impl Engine {
         }
     }
 
-    /// Whether use drains at a rate, and not by age.
+    /// Returns true if usage drains at a rate, and not by age.
     pub(crate) const fn is_bucket(&self) -> bool {
         matches!(self, Self::Token(_) | Self::Refill(_) | Self::Leaky(_))
     }
 
-    /// Whether use is carried over between the two.
+    /// Returns true if usage is carried over between the two.
     pub(crate) fn is_kin(&self, to: &Self) -> bool {
         mem::discriminant(self) == mem::discriminant(to)
             || matches!(

@@ -109,7 +109,7 @@ impl LogEngine {
         }
     }
 
-    /// How long `entry` counts from `now` on.
+    /// Time for which `entry` counts, from `now` on.
     pub(super) fn left(&self, entry: Monotonic, now: Monotonic) -> Duration {
         Duration::from_nanos(self.window).saturating_sub(now.since(entry))
     }

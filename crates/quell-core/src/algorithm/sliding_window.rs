@@ -124,7 +124,7 @@ impl SegmentEngine {
         Monotonic::from_nanos(u64::try_from(last).unwrap_or(u64::MAX))
     }
 
-    /// How long charges of `segment` count from `now` on.
+    /// Time for which charges of `segment` count, from `now` on.
     pub(super) fn left(&self, segment: u64, now: Monotonic) -> Duration {
         let gone = self.start(segment.saturating_add(self.segments + 1));
         duration_from_nanos(gone.saturating_sub(u128::from(now.as_nanos())))

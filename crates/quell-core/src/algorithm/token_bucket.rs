@@ -38,7 +38,7 @@ pub struct TokenBucket {
     pub count: u64,
     /// The period, above 0 and at most [`MAX_PERIOD`](crate::rate::MAX_PERIOD).
     pub period: Duration,
-    /// Whether all `count` units come at once, every period. Default: they come one by one.
+    /// True if all `count` units come at once, every period. Default: they come one by one.
     pub in_batches: bool,
     /// The largest cost admitted at one instant from rest, in units, at least 1. Default: the rate's
     /// count, or 1 with `warm_up`; filled in when the limit is built.
@@ -52,11 +52,11 @@ pub struct TokenBucket {
     /// rate*d` and the excess of one call. `remaining` is what is stored. A cost that would take longer
     /// to repay than 64 full refills (or an hour, if that is longer) is refused.
     pub debt: bool,
-    /// How long after rest the bucket takes to reach its rate, on credit: see
-    /// [`warm_up`](super::warm_up). Above 0 and at most [`MAX_WARM_UP`](super::warm_up::MAX_WARM_UP).
-    /// Not together with a burst, `initial` or batches. Default: it has its rate at once.
+    /// Time from rest until the bucket reaches its rate, on credit: see [`warm_up`](super::warm_up). Above
+    /// 0 and at most [`MAX_WARM_UP`](super::warm_up::MAX_WARM_UP). Not together with a burst, `initial` or
+    /// batches. Default: it has its rate at once.
     pub warm_up: Option<Duration>,
-    /// How many times as long the coldest interval is, 2 to 1000; only with `warm_up`. Default:
+    /// Factor between the coldest interval and the steady one, 2 to 1000; only with `warm_up`. Default:
     /// [`DEFAULT_COLD_FACTOR`], filled in when the limit is built.
     pub cold_factor: Option<u32>,
 }
@@ -149,7 +149,7 @@ impl TokenBucket {
         self.cold_factor.unwrap_or(DEFAULT_COLD_FACTOR)
     }
 
-    /// Whether costs above what is stored are granted on credit.
+    /// Returns true if costs above what is stored are granted on credit.
     #[must_use]
     pub const fn is_on_credit(&self) -> bool {
         self.debt || self.warm_up.is_some()
@@ -182,7 +182,7 @@ pub(crate) struct TokenEngine {
     gcra: Gcra,
     /// Units that are already used when the rule comes into force.
     missing: u64,
-    /// Whether a cost above what is stored is granted on credit.
+    /// True if a cost above what is stored is granted on credit.
     debt: bool,
     /// The warm-up, if there is one; then the burst is 1 and costs are on credit.
     warm_up: Option<Box<WarmUp>>,
@@ -227,7 +227,7 @@ impl TokenEngine {
         }
     }
 
-    /// Whether a key that was never charged always has all its tokens, and debts are impossible.
+    /// Returns true if a key that was never charged always has all its tokens, and debts are impossible.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
         self.missing == 0 && !self.debt

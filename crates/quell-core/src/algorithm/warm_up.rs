@@ -77,18 +77,18 @@ pub(crate) struct WarmUp {
     per_micro: u64,
 }
 
-/// What a store that does its own arithmetic has to know about a warm-up.
+/// Parameters of a warm-up for a store that does its own arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warming {
-    /// How long it takes, in quanta, rounded up; times `5 + factor` at most 2^48.
+    /// Duration of the warm-up, in quanta, rounded up; times `5 + factor` at most 2^48.
     pub window: u64,
-    /// How many times as long the coldest interval is as the steady one.
+    /// Factor between the coldest interval and the steady one.
     pub factor: u64,
     /// Quanta per microsecond: 1,000, 100, 10 or 1, the largest of them that fits.
     pub per_micro: u64,
 }
 
-/// Whether the interval of a rate is a fraction of a microsecond whose parts are whole parts of a
+/// Returns true if the interval of a rate is a fraction of a microsecond whose parts are whole parts of a
 /// quantum, and both of its numbers are short enough for every store.
 fn has_whole_quanta(rate: Rate, per_micro: u64) -> bool {
     let ticks = rate.ticks();
@@ -159,14 +159,14 @@ impl WarmUp {
         2 + 2 * self.factor
     }
 
-    /// What is left of `heat` after this many nanoseconds.
+    /// Heat that is left of `heat` after this many nanoseconds.
     pub(super) fn cooled(&self, heat: u64, nanos: u64) -> u64 {
         let quanta = nanos / self.quantum();
         heat.min(self.most())
             .saturating_sub(quanta.saturating_mul(self.cooling()))
     }
 
-    /// How long until `heat` is gone.
+    /// Time until `heat` is gone.
     fn until_cold(&self, heat: u64) -> Duration {
         let quanta = heat.min(self.most()).div_ceil(self.cooling());
         duration_from_nanos(u128::from(quanta) * u128::from(self.quantum()))
@@ -231,7 +231,7 @@ impl WarmUp {
         };
     }
 
-    /// Whether `cost` units can ever be repaid, even if all of them are as expensive as possible.
+    /// Returns true if `cost` units can ever be repaid, even if all of them are as expensive as possible.
     pub(super) fn can_ever(&self, gcra: &Gcra, cost: u64) -> bool {
         gcra.can_owe(cost.saturating_mul(self.factor))
     }

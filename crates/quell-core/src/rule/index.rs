@@ -53,11 +53,11 @@ pub(super) struct Index {
 struct Table {
     /// With [`WINDOW`] empty slots at the end.
     slots: Vec<Slot>,
-    /// How many places hashes are spread over; behind them lie those that had to give way.
+    /// Number of places over which hashes are spread; behind them lie those that had to give way.
     places: u64,
 }
 
-/// How many slots [`Table::first`] looks at in one go. Few rules give way by more than that.
+/// Number of slots that [`Table::first`] looks at in one go. Few rules give way by more than that.
 const WINDOW: usize = 8;
 
 /// A rule, and the upper half of a hash that it is filed under. Another hash that begins in the same way
@@ -105,7 +105,7 @@ impl Table {
         table
     }
 
-    /// Where a hash belongs.
+    /// Place of a hash.
     #[inline]
     fn place(&self, hash: u32) -> usize {
         let scaled = (u64::from(hash) * self.places) >> 32;
@@ -188,7 +188,7 @@ fn by_name(one: &str, other: &str) -> Ordering {
     lengths.then_with(|| one.cmp(other))
 }
 
-/// What a pattern can be found by.
+/// Part of a pattern by which it can be found.
 #[derive(Clone, Copy, Debug)]
 enum Literal<'a> {
     Whole(&'a str),
@@ -198,7 +198,7 @@ enum Literal<'a> {
 }
 
 impl Pattern {
-    /// What all matching values have in common; `None` if that is nothing.
+    /// Literal that all matching values have in common; `None` if there is none.
     fn literal(&self) -> Option<Literal<'_>> {
         match self {
             Self::Exact(text) => Some(Literal::Whole(text)),

@@ -30,7 +30,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Whether one of the patterns matches `value`, which is one of `reader`'s.
+    /// Returns true if one of the patterns matches `value`, which is one of `reader`'s.
     #[inline]
     pub(super) fn matches<'d>(&self, value: &'d [u8], reader: &DescriptorReader<'d>) -> bool {
         // As most matchers are.
@@ -88,15 +88,15 @@ impl Patterns {
         }
     }
 
-    /// Whether one of them matches `value`. Cost: as [`Pattern::matches`], and for a long list that of those
-    /// that begin with `*`.
+    /// Returns true if one of the patterns matches `value`. Cost: as [`Pattern::matches`], and for a long
+    /// list that of those that begin with `*`.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         self.match_value(value, || address::parse(value))
     }
 
-    /// Whether one of them matches. Cost: linear in the value's length, and in the number of patterns that
-    /// begin with `*`.
+    /// Returns true if one of the patterns matches. Cost: linear in the value's length, and in the number
+    /// of patterns that begin with `*`.
     pub(super) fn match_value(&self, value: &[u8], address: impl Fn() -> Option<IpAddr>) -> bool {
         if let Inner::Many(many) = &self.0
             && let Some(index) = &many.index
@@ -189,7 +189,7 @@ impl Pattern {
         }
     }
 
-    /// Whether `value` matches. Cost: linear in both lengths.
+    /// Returns true if `value` matches. Cost: linear in both lengths.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         self.fits(value, || address::parse(value))

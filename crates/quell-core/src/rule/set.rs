@@ -29,7 +29,7 @@ pub trait CalendarEdges {
     fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges;
 }
 
-/// How long a limit is remembered after its last rule is gone. If the rule comes back by then, for
+/// Time for which a limit is remembered after its last rule is gone. If the rule comes back by then, for
 /// example because a file was half-written, its bans and its use are still there.
 pub const REMEMBERED: Duration = Duration::from_secs(10 * 60);
 
@@ -70,7 +70,7 @@ impl LimitIds {
     }
 }
 
-/// What a store has to know when rules come into force.
+/// Changes that a store has to know when rules come into force.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     /// Limits that are new, and limits that were dropped and are back.
@@ -88,12 +88,12 @@ pub struct Changes {
 pub struct DroppedLimit {
     /// The limit that was in force.
     pub id: LimitId,
-    /// When it was dropped.
+    /// Instant at which it was dropped.
     pub at: Now,
 }
 
 impl DroppedLimit {
-    /// Whether it can no longer come back.
+    /// Returns true if the limit can no longer come back.
     #[must_use]
     pub fn is_over(&self, now: Now) -> bool {
         now.monotonic.since(self.at.monotonic) > REMEMBERED
@@ -107,8 +107,8 @@ pub struct ReplacedLimit {
     pub from: LimitId,
     /// The limit that is in force now.
     pub to: LimitId,
-    /// When it was replaced: no earlier than any charge under `from`. `None` while the change is under
-    /// way and callers may still begin under `from`; the instant follows.
+    /// Instant at which it was replaced: no earlier than any charge under `from`. `None` while the change
+    /// is under way and callers may still begin under `from`; the instant follows.
     pub at: Option<Now>,
 }
 
@@ -137,7 +137,7 @@ pub struct ActiveRule {
     rule: Rule,
     scope: KeyBytes,
     base: Option<ActiveLimit>,
-    /// How `base` is leased or synced, if it is.
+    /// Terms of the lease or the sync of `base`, if it has any.
     terms: Option<LeaseTerms>,
     overrides: Vec<ActiveOverride>,
     index: OverrideIndex,
@@ -153,12 +153,12 @@ struct ActiveOverride {
     special: Option<Box<SpecialOverride>>,
 }
 
-/// What few overrides have.
+/// Settings that few overrides have.
 #[derive(Clone, Debug)]
 struct SpecialOverride {
     /// The scope of its keys, if that is not the rule's.
     scope: Option<KeyBytes>,
-    /// How its limit is leased or synced, if it is.
+    /// Terms of the lease or the sync of its limit, if it has any.
     terms: Option<LeaseTerms>,
 }
 
@@ -257,7 +257,7 @@ impl ActiveRule {
         charge
     }
 
-    /// Whether a limit of the rule needs a follow-up, unless it is in shadow.
+    /// Returns true if a limit of the rule needs a follow-up, unless it is in shadow.
     fn needs_follow_up(&self) -> bool {
         !self.rule.shadow && self.limits().any(|active| active.limit.needs_follow_up())
     }
@@ -349,7 +349,7 @@ impl RuleSet {
         self.domains.get(domain).map_or(&[], |domain| &domain.rules)
     }
 
-    /// Whether there is such a domain.
+    /// Returns true if the rules have the domain.
     #[must_use]
     pub fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
@@ -506,7 +506,7 @@ fn activate(
 struct OldOverrides<'r> {
     old: Option<&'r ActiveRule>,
     taken: Vec<bool>,
-    /// Where the next one is, if nothing was moved: so a changed number needs no search.
+    /// Position of the next override, if none was moved: so a changed number needs no search.
     next: usize,
     /// Their indexes by their `when`, made when one is not where it is looked for.
     by_when: Option<BTreeMap<KeyBytes, usize>>,
@@ -623,8 +623,8 @@ mod tests {
     use super::*;
     use crate::rule::index::SLOT_BYTES;
 
-    /// What an override takes in the rules in force: its description, what decisions need, and its place in the
-    /// index, of which a quarter is free.
+    /// Memory of an override in the rules in force: its description, what decisions need, and its place in
+    /// the index, of which a quarter is free.
     #[test]
     fn an_override_takes_at_most_two_hundred_bytes() {
         let index = SLOT_BYTES + SLOT_BYTES.div_ceil(3);

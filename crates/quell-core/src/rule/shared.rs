@@ -121,7 +121,7 @@ impl Rule {
         }
     }
 
-    /// Whether all keys of the rule are known in advance, as those of a shared limit must be.
+    /// Returns true if all keys of the rule are known in advance, as those of a shared limit must be.
     #[must_use]
     pub fn has_listed_keys(&self) -> bool {
         self.listed_values().is_some()
@@ -147,7 +147,7 @@ impl Rule {
     }
 }
 
-/// Where the keys of a rule come from.
+/// Source of the keys of a rule.
 enum Listed<'r> {
     OneKey,
     Values(&'r Matcher),

@@ -24,7 +24,7 @@ pub(crate) struct Forecast<'a> {
     cost: u64,
 }
 
-/// Whether the cost fits at an instant.
+/// Result of trying the cost at an instant.
 enum Fit {
     Now,
     Later(Monotonic),

@@ -51,13 +51,13 @@ impl Holds {
         holds
     }
 
-    /// What holds have given back on the key so far; `None` if that is not known from before `at` on,
-    /// because there were no holds in between.
+    /// Amount that holds have given back on the key so far; `None` if that is not known from before `at`
+    /// on, because there were no holds in between.
     pub(crate) fn given_back_since(&self, at: Monotonic) -> Option<u128> {
         (self.born < at).then_some(self.given_back)
     }
 
-    /// What holds have given back on the key since it has had some.
+    /// Amount that holds have given back on the key since it has had some.
     pub(crate) const fn given_back(&self) -> u128 {
         self.given_back
     }
@@ -72,13 +72,13 @@ impl Holds {
         self.all.iter().filter(|hold| hold.is_waiting())
     }
 
-    /// When the last waiting hold is charged; the origin if none waits.
+    /// Instant at which the last waiting hold is charged; the origin if none waits.
     pub(super) fn queue_end(&self) -> Monotonic {
         let ends = self.waiting().map(Hold::due);
         ends.max().unwrap_or(Monotonic::ORIGIN)
     }
 
-    /// How many holds wait.
+    /// Number of holds that wait.
     #[must_use]
     pub(crate) fn queue_len(&self) -> usize {
         self.waiting().count()
@@ -188,7 +188,7 @@ impl Holds {
         }
     }
 
-    /// Whether `cost` fits in addition to a settled usage.
+    /// Checks whether `cost` fits in addition to a settled usage.
     pub(crate) fn check(&self, usage: &Usage, engine: &Engine, at: &At, cost: u64) -> Outcome {
         if self.queue_len() == 0 {
             let outcome = engine.check(usage, at, cost);

@@ -56,7 +56,7 @@ impl Timeline {
         self.due.push(Reverse((turn, index)));
     }
 
-    /// When the next event is.
+    /// Instant of the next event.
     pub(super) fn next_due(&self) -> Option<Monotonic> {
         self.due.peek().map(|Reverse((due, _))| *due)
     }

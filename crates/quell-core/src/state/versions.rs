@@ -35,7 +35,7 @@ use crate::usage::Usage;
 /// The most versions besides the current one, which is the one used last.
 pub const MAX_VERSIONS: usize = 3;
 
-/// How long an unused version is remembered at least: during a rollout, calls under one version come
+/// Shortest time for which an unused version is remembered: during a rollout, calls under one version come
 /// more often than that.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
 
@@ -46,18 +46,18 @@ pub struct Versions {
     pub known: Vec<Version>,
 }
 
-/// What a key has used under one version of its limit.
+/// Usage of a key under one version of its limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// The version.
     pub limit: Limit,
     /// The use.
     pub usage: Usage,
-    /// When it was last the current one.
+    /// Instant at which it was last the current version.
     pub asked: Monotonic,
 }
 
-/// How long a version is remembered at most after it was last used.
+/// Longest time for which a version is remembered after its last use.
 #[must_use]
 pub fn remembered(limit: &Limit) -> Duration {
     limit.full_refill().saturating_mul(2).max(REMEMBERED)
@@ -87,7 +87,7 @@ impl Version {
             .reset_after(&self.usage, &At::plain(now))
     }
 
-    /// How long this version still counts.
+    /// Time for which this version still counts.
     fn time_to_rest(&self, now: Now) -> Duration {
         let idle = now.monotonic.since(self.asked);
         let left = remembered(&self.limit).saturating_sub(idle);
@@ -179,7 +179,7 @@ impl Versions {
         self.known.retain(|version| !version.is_forgotten(now));
     }
 
-    /// How long until no version counts any more.
+    /// Time until no version counts any more.
     pub(super) fn time_to_rest(&self, now: Now) -> Duration {
         let rests = self.known.iter().map(|version| version.time_to_rest(now));
         rests.max().unwrap_or_default()

@@ -130,7 +130,7 @@ proptest! {
     }
 }
 
-/// When the oracle has room for it on all of its keys, behind all callers ahead of it.
+/// Instant at which the oracle has room for the cost on all of its keys, behind all callers ahead of it.
 fn turn(keys: &[&mut Subject], now: u64, cost: u64) -> Option<u64> {
     let mut at = keys.iter().map(|key| key.last).fold(now, u64::max);
     loop {

@@ -45,8 +45,8 @@ fn what_comes_back_brings_those_after_it_forward() {
     assert_eq!(bench.peek(1).remaining, 0, "15 at one instant else");
 }
 
-/// What a call cost above its estimate counts in the window in which it began, and not in the one in which
-/// that becomes known.
+/// A cost above the estimate counts in the window in which the call began, and not in the one in which it
+/// becomes known.
 #[test]
 fn what_costs_more_is_no_use_of_the_next_window() {
     let minute = Duration::from_secs(60);

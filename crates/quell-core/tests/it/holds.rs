@@ -406,8 +406,8 @@ impl Truth {
         ledger
     }
 
-    /// Whether the true use would admit it. The place of windows and ticks depends on the first
-    /// charge, which a cancel undoes, so for these only the final bound is checked.
+    /// Returns true if the true usage would admit the cost. The place of windows and ticks depends on the
+    /// first charge, which a cancel undoes, so for these only the final bound is checked.
     fn fits(&self, kind: &Kind, now: u64, cost: u64) -> bool {
         let is_anchored = matches!(kind, Kind::Fixed { .. } | Kind::Refill { .. });
         is_anchored || self.ledger(kind).wait(now, cost) == Wait::None

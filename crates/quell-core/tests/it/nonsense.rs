@@ -118,7 +118,7 @@ fn bench(kind: &Kind, now: u64, usage: Usage, since: u64) -> Bench {
     bench
 }
 
-/// What is owed without end, and one call more.
+/// A debt without end, and one call more.
 #[test]
 fn a_debt_beyond_all_numbers_is_refused() {
     let speed = Speed {

@@ -21,7 +21,7 @@ pub(crate) struct Admission {
     pub(crate) cost: u64,
 }
 
-/// How long a call must wait, in nanoseconds.
+/// Wait of a call, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     None,
@@ -83,7 +83,7 @@ impl Ledger {
         }
     }
 
-    /// How long a call at `t` should wait for its turn.
+    /// Delay of a call at `t` until its turn.
     pub(crate) fn delay(&self, t: u64) -> u128 {
         let Kind::Leaky {
             speed, delay_after, ..
@@ -131,7 +131,7 @@ impl Ledger {
         }
     }
 
-    /// What is in a bucket at `t`, in units of `1/period`.
+    /// Level of a bucket at `t`, in units of `1/period`.
     fn level(&self, speed: Speed, t: u64) -> u128 {
         let period = u128::from(speed.period);
         let drained = |level: u128, from: u64, to: u64| {
@@ -169,7 +169,7 @@ impl Ledger {
         expiries.filter(move |(gone, _)| *gone > t)
     }
 
-    /// When each admission stops counting, and its cost, for windows.
+    /// Instants at which admissions stop counting, and their costs, for windows.
     fn expiries(&self) -> Vec<(u128, u128)> {
         let mut opened: Option<u64> = None;
         let expiry = |admission: &Admission| {

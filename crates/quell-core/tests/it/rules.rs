@@ -99,7 +99,7 @@ fn all_matchers_must_hold_and_say_which_does_not() {
     assert_eq!(reason(&[login[0], login[1], ("user", "u")]), "applies");
 }
 
-/// How many bits of an IPv4 and an IPv6 address count.
+/// Number of bits that count of an IPv4 and of an IPv6 address.
 type Bits = Option<(u8, u8)>;
 
 /// The number of different keys that these values of `remote_address` make.

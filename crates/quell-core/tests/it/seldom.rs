@@ -15,7 +15,7 @@ use crate::config;
 use crate::holds::START;
 use crate::kind::{Kind, SECOND, kinds};
 
-/// How often the other key is looked at in each gap.
+/// Number of looks at the other key in each gap.
 const LOOKS: u64 = 7;
 
 fn reserved(kind: &Kind, is_released: bool) -> Bench {

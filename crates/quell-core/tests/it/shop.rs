@@ -144,7 +144,7 @@ pub(crate) fn said(verdict: &Verdict) -> Vec<(&str, bool, u64)> {
         .collect()
 }
 
-/// How long the query as a whole must wait, in nanoseconds.
+/// Wait of the query as a whole, in nanoseconds.
 pub(crate) fn wait(verdict: &Verdict) -> Option<u128> {
     match verdict.retry_after? {
         RetryAfter::After(wait) => Some(wait.as_nanos()),

@@ -10,7 +10,7 @@ use crate::bench::{Bench, duration, outcome};
 use crate::kind::Kind;
 use crate::oracle::Ledger;
 
-/// How long to wait before a call.
+/// Time to wait before a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gap {
     Nanos(u64),
@@ -22,13 +22,13 @@ pub(crate) enum Gap {
     Reset(i64),
 }
 
-/// How much to ask for.
+/// Amount to ask for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     Units(u64),
     /// This many 64ths of the largest cost.
     OfMax(u64),
-    /// What the last answer left, and this many units more.
+    /// `remaining` of the last answer, and this many units more.
     Remaining(u64),
     /// The largest cost, and this many units more.
     Max(u64),

@@ -1,4 +1,4 @@
-//! What must be true of any single answer, checked by asking the key again.
+//! Properties of any single answer, checked by asking the key again.
 
 use std::time::Duration;
 

@@ -244,7 +244,7 @@ fn families() -> BoxedStrategy<(Vec<Limit>, Limit)> {
     .boxed()
 }
 
-/// How long until the next call, under which version, for how much.
+/// Time until the next call, its version, and its cost.
 fn calls() -> BoxedStrategy<Vec<(u64, usize, u64)>> {
     let wait = prop_oneof![
         4 => 0..=SECOND / 10,

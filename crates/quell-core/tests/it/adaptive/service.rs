@@ -11,7 +11,7 @@ use crate::bench::Bench;
 use crate::holds::START;
 use crate::kind::SECOND;
 
-/// How long a call needs if none is ahead of it.
+/// Time that a call needs if none is ahead of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Needs {
     /// Always this long.
@@ -21,7 +21,7 @@ pub(super) enum Needs {
     OnAverage(Duration),
 }
 
-/// When callers ask.
+/// Arrival pattern of the callers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Callers {
     /// More callers than are ever admitted, who ask again at every event.
@@ -30,12 +30,12 @@ pub(super) enum Callers {
     Every(Duration),
 }
 
-/// What was measured over some time.
+/// Measurements over some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Calls done, in percent of what the service can do.
     pub(super) done: u64,
-    /// How long they took on average, in percent of what they need.
+    /// Average time of the calls, in percent of what they need.
     pub(super) took: u64,
     /// The ceiling on average, in hundredths of a permit, and its lowest and highest value.
     pub(super) ceiling: u64,
