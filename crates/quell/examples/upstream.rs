@@ -17,7 +17,7 @@ use quell::{Cost, Limit, LimitError, Limiter, Query};
 /// The most tokens that one answer may take.
 const MOST: u64 = 4_000;
 
-/// How long a call may take at most; a reservation that is forgotten stays charged.
+/// Longest time of a call; a reservation that is forgotten stays charged.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// An API with limits.

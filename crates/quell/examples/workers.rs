@@ -15,7 +15,7 @@ use quell::{KeyedLimiter, Limit, LimitError};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-/// How many tasks work.
+/// Number of tasks that work.
 const WORKERS: usize = 8;
 
 /// Does `jobs`, each named by its customer; returns when each was begun.

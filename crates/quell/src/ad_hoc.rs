@@ -22,8 +22,8 @@ const MAX_AD_HOC: usize = 65_536;
 /// A search for idle limits that found too few is not repeated for this long.
 const SEARCH_EVERY: Duration = Duration::from_secs(1);
 
-/// How old the record of a limit's last use may get while it is used through an [`AdHocMemo`]:
-/// writing it each time would move its cache line from core to core.
+/// Greatest age of the record of a limit's last use while it is used through an [`AdHocMemo`]: writing it
+/// each time would move its cache line from core to core.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 const NOTE_EVERY_NANOS: u64 = 1_000_000_000;
@@ -44,7 +44,7 @@ pub struct AdHocMemo {
 #[derive(Debug, Default)]
 pub(crate) struct AdHocLimits {
     known: RwLock<HashMap<Numbers, Arc<CachedLimit>>>,
-    /// When idle limits were last searched for, in nanoseconds; 0 for never.
+    /// Instant of the last search for idle limits, in nanoseconds; 0 for never.
     searched: AtomicU64,
     ids: Mutex<Ids>,
 }
@@ -122,12 +122,12 @@ pub(crate) struct CachedLimit {
     numbers: Numbers,
     /// In nanoseconds; up to [`NOTE_EVERY`] too early.
     last_used: AtomicU64,
-    /// Whether it was dropped, and the store told so.
+    /// True if the limit was dropped, and the store told so.
     is_gone: AtomicBool,
 }
 
 impl CachedLimit {
-    /// Whether all state under this limit is at rest: it was last used longer ago than any state
+    /// Returns true if all state under this limit is at rest: it was last used longer ago than any state
     /// lasts.
     fn is_idle(&self, now: Monotonic) -> bool {
         let last = Monotonic::from_nanos(self.last_used.load(Ordering::SeqCst));
@@ -135,7 +135,7 @@ impl CachedLimit {
         now.since(last) > lives.saturating_add(NOTE_EVERY)
     }
 
-    /// Whether the limit is in force; if so, its use is recorded.
+    /// Returns true if the limit is in force; if so, its use is recorded.
     ///
     /// The use is recorded before `is_gone` is read, and [`CachedLimit::give_up`] sets `is_gone` before it
     /// reads the use, both sequentially consistent: at least one of the two sees the other.
@@ -241,7 +241,7 @@ impl AdHocLimits {
         known.is_kept(now.monotonic).then(|| Arc::clone(known))
     }
 
-    /// Whether one more limit can be kept apart, perhaps because others are idle by now. The search
+    /// Returns true if one more limit can be kept apart, perhaps because others are idle by now. The search
     /// for those runs only now and then: a caller that invents limits must not make all others wait.
     fn has_room(&self, now: Now, adopt: impl Fn(&Changes)) -> bool {
         if self.known.read().len() < MAX_AD_HOC {

@@ -100,8 +100,8 @@ impl<S: AdminStore> Limiter<S> {
         Ok(changed)
     }
 
-    /// What one key of one rule answers to a call of the descriptor's cost, the key being named as for
-    /// [`Limiter::administer_key`]. Nothing is charged, and no refusal is counted.
+    /// Returns the answer of one key of one rule to a call of the descriptor's cost; the key is named as
+    /// for [`Limiter::administer_key`]. Nothing is charged, and no refusal is counted.
     ///
     /// # Errors
     /// As [`Limiter::administer_key`].
@@ -163,8 +163,8 @@ impl<S: AdminStore> Limiter<S> {
             .collect())
     }
 
-    /// What an operator sees of the keys to which [`Limiter::administer_key`] applies an action or, without
-    /// a rule, [`Limiter::administer`]. It changes nothing.
+    /// Returns an operator's view of the keys to which [`Limiter::administer_key`] applies an action or,
+    /// without a rule, [`Limiter::administer`]. It changes nothing.
     ///
     /// # Errors
     /// As these two.
@@ -247,7 +247,7 @@ impl<S: AdminStore> Limiter<S> {
         Ok(found.into_page(page))
     }
 
-    /// How many bans [`Limiter::bans`] could list. In memory this reads each ban at most once; on a
+    /// Number of bans that [`Limiter::bans`] could list. In memory this reads each ban at most once; on a
     /// shared store it takes at most four round trips.
     ///
     /// # Errors

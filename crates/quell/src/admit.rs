@@ -16,7 +16,7 @@ use crate::store::HoldStore;
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) verdict: Verdict,
-    /// How long its hold lasts without being renewed, if it has one.
+    /// Lifetime of its hold without a renewal, if it has one.
     pub(crate) keep: Option<Duration>,
 }
 

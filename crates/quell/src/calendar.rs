@@ -84,8 +84,8 @@ fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
     Some((first, first.checked_add(span).ok()?))
 }
 
-/// Where the minute or hour around `now` begins and ends. They follow local time. An hour that a change
-/// of offset cuts short ends there.
+/// Boundaries of the minute or hour around `now`. They follow local time. An hour that a change of offset
+/// cuts short ends there.
 fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
     let (minutes, length) = match unit == CalendarUnit::Hour {
         true => (now.minute(), 3_600),
@@ -104,7 +104,7 @@ fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
     }
 }
 
-/// Where the window around `now` begins and ends.
+/// Boundaries of the window around `now`.
 fn window(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
     match days(unit, now.date()) {
         Some((first, next)) => (midnight(first, now), midnight(next, now)),

@@ -85,9 +85,9 @@ pub struct SystemClock {
     readings: Readings,
 }
 
-/// What a clock reads.
+/// Source of a clock's readings.
 trait Source {
-    /// What the counter says, in nanoseconds. It may wrap around.
+    /// Value of the counter, in nanoseconds. It may wrap around.
     fn counter(&self) -> u64;
 
     /// The system's monotonic clock, which begins at the wall clock's reading.
@@ -142,25 +142,25 @@ impl Stopwatch {
     }
 }
 
-/// What the last look at the system's clocks found. All threads read it.
+/// Readings of the last look at the system's clocks. All threads read it.
 #[derive(Debug, Default)]
 struct Readings {
-    /// What the counter said at the last look.
+    /// Value of the counter at the last look.
     looked: AtomicU64,
     /// The monotonic reading less what the counter said, which may wrap around.
     base: AtomicU64,
-    /// How far the wall clock was ahead of the monotonic one, in nanoseconds.
+    /// Lead of the wall clock over the monotonic one, in nanoseconds.
     ahead: AtomicI64,
 }
 
-/// How long a look is used, in nanoseconds: a millisecond does not matter to calendar windows, and no
+/// Time for which a look is used, in nanoseconds: a millisecond does not matter to calendar windows, and no
 /// counter drifts noticeably in it.
 const LOOK_EVERY: u64 = 1_000_000;
 
 /// A look that took longer, in nanoseconds, is repeated, since the thread was paused during it.
 const QUICK_LOOK: u64 = 2_000;
 
-/// How many looks are tried before a slow one is used.
+/// Number of looks that are tried before a slow one is used.
 const LOOKS: usize = 4;
 
 /// Nanoseconds since it was made.
@@ -339,7 +339,7 @@ impl ManualClock {
         self.alarms.ring(now.monotonic.as_nanos());
     }
 
-    /// How many alarms wait for this clock.
+    /// Number of alarms that wait for this clock.
     #[must_use]
     pub fn alarms(&self) -> usize {
         self.alarms.len()

@@ -104,7 +104,7 @@ pub async fn remembers_as_model<S: AdminStore>(
 
 type VerdictResult = Result<Verdict, AskError>;
 
-/// Whether `got` equals `expected`, or the part of it that follows from a refusal.
+/// Returns true if `got` equals `expected`, or the part of it that follows from a refusal.
 fn is_remembered(got: &VerdictResult, expected: &VerdictResult) -> bool {
     let (Ok(told), Ok(known)) = (got, expected) else {
         return got == expected;
@@ -133,8 +133,8 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
     same_as(subject, model, seed, steps, random_rules, VerdictResult::eq).await;
 }
 
-/// Whether `told` follows from an earlier refusal if the correct answer is now `known`: its wait may be
-/// rounded up to a microsecond.
+/// Returns true if `told` follows from an earlier refusal if the correct answer is now `known`: its wait
+/// may be rounded up to a microsecond.
 fn follows(told: &Decision, known: &Decision) -> bool {
     let is_near = match (told.retry_after(), known.retry_after()) {
         (Some(RetryAfter::After(told)), Some(RetryAfter::After(known))) => {
@@ -258,7 +258,7 @@ async fn claim<S: HoldStore, M: HoldStore + AdminStore>(
     got.ok()
 }
 
-/// Whether a set is on two rungs, and its name holds nothing any more on one of them.
+/// Returns true if a set is on two rungs, and its name holds nothing any more on one of them.
 async fn is_over_on_one_rung<M: HoldStore + AdminStore>(
     model: &Limiter<M>,
     set: &LimitSet<'_>,

@@ -18,11 +18,11 @@ pub struct RulesError {
     pub domain: Arc<str>,
     /// The rule's name.
     pub rule: Arc<str>,
-    /// What is wrong with its limit.
+    /// Reason why the limit is not valid.
     pub error: LimitError,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AskError {
@@ -67,7 +67,7 @@ pub enum AskError {
          each in their order"
     )]
     Unsettled {
-        /// How many descriptors the reservation has.
+        /// Number of descriptors of the reservation.
         descriptors: usize,
     },
     /// The domain has no such hold, or it was forgotten.

@@ -55,7 +55,7 @@ fn check_length(
     Ok(())
 }
 
-/// Whether a limit that is not in shadow refuses, and the longest delay of those limits.
+/// Returns true if a limit that is not in shadow refuses, and the longest delay of those limits.
 fn summary(set: &LimitSet<'_>, placed: &Placed) -> (bool, Duration) {
     let set = known(set, placed.places.as_deref());
     let charges = set.charges().iter().zip(&placed.decisions);
@@ -80,29 +80,29 @@ pub(crate) fn new_id(domain: &str) -> HoldId {
 /// A turn that moves by less has not moved: a shared store reads another clock, and answers after a round trip.
 const TURN_JITTER: Duration = Duration::from_millis(100);
 
-/// How often a caller who slept through a delay looks whether its key is still banned. Meanwhile its hold is
-/// renewed, which lasts for [`ARRIVAL`](quell_core::hold::ARRIVAL) at least.
+/// Interval at which a caller that slept through a delay checks whether its key is still banned. Meanwhile
+/// its hold is renewed, which lasts for [`ARRIVAL`](quell_core::hold::ARRIVAL) at least.
 pub(crate) const BAN_CHECK: Duration = Duration::from_secs(1);
 
-/// How a caller waits.
+/// Wait of a caller.
 #[derive(Debug)]
 pub(crate) struct Wait {
     pub(crate) began: Monotonic,
-    /// What it would wait.
+    /// Bounds on the wait that the caller accepts.
     pub(crate) limits: WaitLimits,
-    /// When its wait is over, as it was told at first.
+    /// End of the wait, as first announced to the caller.
     pub(crate) end: Monotonic,
     /// The delay that follows its turn.
     pub(crate) after: Duration,
 }
 
 impl Wait {
-    /// When the wait is over if the turn comes in `left`.
+    /// End of the wait if the turn comes in `left`.
     pub(crate) fn end_after(&self, now: Monotonic, left: Duration) -> Monotonic {
         now.saturating_add(left.saturating_add(self.after))
     }
 
-    /// Whether the turn has moved beyond what the caller would wait.
+    /// Returns true if the turn has moved beyond the wait that the caller accepts.
     pub(crate) fn is_too_long(&self, now: Monotonic, left: Duration) -> bool {
         let turn = now.since(self.began).saturating_add(left);
         let in_all = turn.saturating_add(self.after);
@@ -111,7 +111,7 @@ impl Wait {
     }
 }
 
-/// How a wait ended.
+/// End of a wait.
 #[derive(Debug)]
 enum Waited {
     /// The caller may go on if its hold still stands.
@@ -127,9 +127,9 @@ pub(crate) struct WaitGuard<'a, S: HoldStore> {
     pub(crate) id: HoldId,
     /// Under which account it is among those that wait; `None` if it is not, since there are too many.
     pub(crate) entered: Option<Account>,
-    /// Whether the store may have a hold or a place for it.
+    /// True if the store may have a hold or a place for the call.
     pub(crate) is_placed: bool,
-    /// Whether it goes on, with its hold.
+    /// True if the call goes on, with its hold.
     pub(crate) has_passed: bool,
 }
 
@@ -506,8 +506,8 @@ impl<S: HoldStore> Limiter<S> {
         }
     }
 
-    /// What the limits of a set say now; `None` if other limits apply to the query by now, or the store
-    /// fails.
+    /// Current answers of the limits of a set; `None` if other limits apply to the query by now, or the
+    /// store fails.
     async fn peek_again(&self, query: &Query<'_>, set: &LimitSet<'_>) -> Option<Vec<Decision>> {
         let now = self.now();
         let rules = self.parts.rules.load_full();
@@ -605,7 +605,7 @@ impl<S: HoldStore> Limiter<S> {
         }
     }
 
-    /// How long until a call of the set could pass, if a key of it is banned.
+    /// Time until a call of the set could pass, if a key of it is banned.
     async fn banned_for(&self, query: &Query<'_>, set: &LimitSet<'_>) -> Option<Duration> {
         let current = self.peek_again(query, set).await?;
         let with_say = set.charges().iter().zip(&current);

@@ -219,7 +219,7 @@ impl<K: Hash + ?Sized, C: Clock> LockedKey<'_, K, C> {
     }
 }
 
-/// What the table needs to know about limits: here there is only one.
+/// Limits as the table needs them: here there is only one.
 struct OneLimit<'a> {
     limit: &'a Limit,
     now: Now,

@@ -92,7 +92,7 @@ impl Plan<'_> {
         self.operation
     }
 
-    /// When the query was first asked.
+    /// Instant of the query's first attempt.
     #[must_use]
     pub const fn begun(&self) -> Now {
         self.now

@@ -13,7 +13,7 @@ use quell_core::verdict::Verdict;
 pub enum Event<'a> {
     /// Rules answered a query.
     Query {
-        /// When the call was made.
+        /// Instant of the call.
         now: Now,
         /// The operation.
         operation: Operation,
@@ -28,7 +28,7 @@ pub enum Event<'a> {
     },
     /// A limit that the call itself specified.
     AdHoc {
-        /// When the call was made.
+        /// Instant of the call.
         now: Now,
         /// The operation.
         operation: Operation,

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use quell_core::account::Account;
 
-/// What one domain or account has.
+/// Portion that one domain or account has.
 pub(crate) trait Portion: Default {
-    /// How many that is.
+    /// Number of items in the portion.
     fn count(&self) -> usize;
 }
 
@@ -32,12 +32,13 @@ impl<T: Portion> Portions<T> {
             .max_by_key(|portion| portion.count())
     }
 
-    /// Whether both may have one more while `left` are left: each has at most half of what others leave.
+    /// Returns true if both may have one more while `left` are left: each has at most half of what others
+    /// leave.
     pub(crate) fn have_room(&self, domain: &[u8], account: Account, left: usize) -> bool {
         self.larger(domain, account).map_or(0, Portion::count) < left
     }
 
-    /// Whether nobody has anything.
+    /// Returns true if there is no portion.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.domains.is_empty() && self.accounts.is_empty()

@@ -21,19 +21,20 @@ mod directory;
 
 pub use directory::DirectoryRules;
 
-/// How long [`RuleStore::wait`] waits before the head is read again, in a store that does not tell of
-/// changes: people can wait for a second, and a thousand processes send a thousand cheap calls a second.
+/// Time for which [`RuleStore::wait`] waits before the head is read again, in a store that does not
+/// announce changes: people can wait for a second, and a thousand processes send a thousand cheap calls a
+/// second.
 pub const POLL: Duration = Duration::from_secs(1);
 
-/// How many bytes of texts a store keeps: older versions are dropped as new ones come, but never the newest
-/// and the one before, to which a rollback goes. Ten thousand tenants with a number each are 0.65 MB of
-/// text, so a hundred versions of that are kept, and a small Redis has room for them.
+/// Bytes of texts that a store keeps: older versions are dropped as new ones come, but never the newest and
+/// the one before, to which a rollback goes. Ten thousand tenants with a number each are 0.65 MB of text,
+/// so a hundred versions of that are kept, and a small Redis has room for them.
 pub const KEPT_BYTES: u64 = 64 * 1_024 * 1_024;
 
 /// The most characters of a name or a note that are read.
 const LONGEST: usize = 1_000;
 
-/// What a call to a rule store gives.
+/// Future of a call to a rule store.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, RuleStoreError>> + Send + 'a>>;
 
 /// A wait for another head.
@@ -42,16 +43,17 @@ pub type Waiting<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// The rules of many processes, as versions. Calls need a tokio runtime with time and I/O, and take some
 /// seconds at most.
 pub trait RuleStore: fmt::Debug + Send + Sync {
-    /// Where it is; shows no password.
+    /// URL of the store; shows no password.
     fn url(&self) -> &str;
 
-    /// Whether versions come from elsewhere, so that none can be pushed here and no command reads them.
+    /// Returns true if versions come from elsewhere, so that none can be pushed here and no command reads
+    /// them.
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// How many versions it keeps at most; older ones are dropped as new ones come, and earlier if their
-    /// texts are larger than [`KEPT_BYTES`] together.
+    /// Greatest number of versions that the store keeps; older ones are dropped as new ones come, and
+    /// earlier if their texts are larger than [`KEPT_BYTES`] together.
     fn kept(&self) -> u64;
 
     /// The version that should be in force; `None` if nothing was ever pushed. One cheap call.
@@ -81,7 +83,7 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
         let _ = (in_force, refused);
     }
 
-    /// What brings rules into a store that has none.
+    /// Advice on bringing rules into a store that has none.
     fn advice(&self) -> String {
         format!("`quell rules push --store {} FILE` brings some", self.url())
     }
@@ -106,7 +108,7 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
     }
 }
 
-/// What is wrong with a version whose text is not that of its digest.
+/// Damage of a version whose text is not that of its digest.
 const OTHER_TEXT: &str = "is another text than the one that was pushed";
 
 /// Of versions, the newest first, with the bytes of their texts: those that are to go, for at most `most` to
@@ -141,15 +143,15 @@ pub struct Head {
 pub struct Draft<'a> {
     /// The rules, as YAML.
     pub text: &'a str,
-    /// Who pushes it.
+    /// Author of the push.
     pub who: &'a str,
-    /// What it changes, in a line.
+    /// Change in one line.
     pub change: &'a str,
-    /// Why, or nothing.
+    /// Note on the reason, or empty.
     pub note: &'a str,
 }
 
-/// What became of a push.
+/// Result of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
     /// The version was added, and is the head.
@@ -164,14 +166,14 @@ pub enum PushOutcome {
 pub struct Entry {
     /// Its number and the digest of its text.
     pub head: Head,
-    /// When it was pushed, in milliseconds since 1970, by the clock of the store, or of who pushed it if the
-    /// store has none; 0 if that is not known.
+    /// Time of the push, in milliseconds since 1970, by the clock of the store, or of the pushing process
+    /// if the store has none; 0 if that is not known.
     pub at_ms: u64,
-    /// Who pushed it. One line, without control characters.
+    /// Author of the push. One line, without control characters.
     pub who: String,
-    /// What it changed, in a line.
+    /// Change in one line.
     pub change: String,
-    /// Why, or nothing; a line.
+    /// Note on the reason, or empty; one line.
     pub note: String,
 }
 
@@ -185,7 +187,7 @@ pub struct Version {
     pub text: String,
 }
 
-/// Why the versions cannot be read or written. The text says what to do.
+/// Reason why the versions cannot be read or written. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleStoreError {
@@ -198,7 +200,7 @@ pub enum RuleStoreError {
     /// It cannot take this push, now or later.
     #[error("{0}")]
     Unfit(String),
-    /// What is in the store was not written by a push.
+    /// The store holds something that no push has written.
     #[error(
         "{what} {reason}: push the rules again (`quell rules push`), or an older version of them \
          (`quell rules rollback`)"
@@ -206,13 +208,13 @@ pub enum RuleStoreError {
     Damaged {
         /// The key, or the version.
         what: String,
-        /// What is wrong with it.
+        /// Reason why it is damaged.
         reason: String,
     },
 }
 
 impl RuleStoreError {
-    /// What is wrong with `what`.
+    /// Error for damage to `what`.
     pub fn damaged(what: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Damaged {
             what: what.into(),
@@ -276,7 +278,8 @@ impl fmt::Display for Head {
 }
 
 impl Entry {
-    /// What `draft` is once it is pushed. Names and notes become lines, for comments, logs and tables.
+    /// Version that `draft` becomes when it is pushed. Names and notes become lines, for comments, logs and
+    /// tables.
     #[must_use]
     pub fn new(head: Head, at_ms: u64, draft: &Draft<'_>) -> Self {
         Self {
@@ -301,7 +304,7 @@ impl Version {
         Ok(Self { entry, text })
     }
 
-    /// What `draft` is as the version `number`.
+    /// Version `number` with the contents of `draft`.
     #[must_use]
     pub fn from_draft(number: u64, at_ms: u64, draft: &Draft<'_>) -> Self {
         Self {

@@ -50,7 +50,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// deciding.
     fn set_clock(&mut self, _clock: &Arc<dyn Clock>) {}
 
-    /// How many holds a key may have on a rung here; rules with more permits are refused. 0 if there are no holds.
+    /// Number of holds that a key may have on a rung here; rules with more permits are refused. 0 if there
+    /// are no holds.
     fn most_holds(&self, _rung: Rung) -> usize {
         0
     }
@@ -67,18 +68,19 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         u64::MAX
     }
 
-    /// Whether limits can be leased here. If not, the store decides on each call of such a limit, and the
-    /// rules in force say `strict`.
+    /// Returns true if limits can be leased here. If not, the store decides on each call of such a limit,
+    /// and the rules in force say `strict`.
     fn has_leases(&self) -> bool {
         false
     }
 
-    /// Whether this process has shares of a fleet's limits. If not, rules with such limits are refused.
+    /// Returns true if this process has shares of a fleet's limits. If not, rules with such limits are
+    /// refused.
     fn has_shares(&self) -> bool {
         false
     }
 
-    /// Whether [`Store::decide_now`] answers nearly all calls. Then it is asked first; otherwise
+    /// Returns true if [`Store::decide_now`] answers nearly all calls. Then it is asked first; otherwise
     /// [`Store::decide`] alone, so that nothing is looked up twice.
     fn decides_at_once(&self) -> bool {
         false
@@ -190,7 +192,7 @@ pub trait AdminStore: Store {
         now: Now,
     ) -> impl Future<Output = StoreResult<usize>> + Send;
 
-    /// What an operator sees of each key of a set. It changes nothing.
+    /// Returns an operator's view of each key of a set. It changes nothing.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
@@ -211,7 +213,7 @@ pub trait AdminStore: Store {
         now: Now,
     ) -> impl Future<Output = StoreResult<BanList>> + Send;
 
-    /// How many bans all pages have, of all domains.
+    /// Number of bans on all pages, of all domains.
     ///
     /// # Errors
     /// [`StoreError`] if the store fails.
@@ -238,14 +240,14 @@ pub struct Totals {
     pub base: u64,
 }
 
-/// What a store has charged of [`Totals`].
+/// Part of [`Totals`] that a store has charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paid {
     /// Units of the total that are charged now.
     pub paid: u64,
     /// The decision on one unit more, which is not charged.
     pub next: Decision,
-    /// When, by the store's clock.
+    /// Time of the charge, by the store's clock.
     pub store_time: Wall,
 }
 
@@ -288,7 +290,7 @@ pub trait LeaseStore: Store {
     note = "call the method without `_local`, and await it"
 )]
 pub trait LocalStore: HoldStore {
-    /// What names a charge that can be given back. Once it is dropped, the charge is final.
+    /// Name of a charge that can be given back. Once it is dropped, the charge is final.
     type Ticket: fmt::Debug + Send + Sync;
 
     /// As [`Store::decide`], without waiting, for a set without permits. Decisions are in the set's
@@ -327,7 +329,7 @@ pub trait LocalStore: HoldStore {
     /// As [`HoldStore::end`], without waiting.
     fn end_local(&self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished>;
 
-    /// Whether it answers on the set by what was declared for an outage.
+    /// Returns true if the store answers on the set by what was declared for an outage.
     fn is_degraded(&self, _set: &LimitSet<'_>, _now: Now) -> bool {
         false
     }
@@ -340,13 +342,13 @@ pub struct Banned {
     pub key: KeyName,
     /// For how much longer it is banned.
     pub left: Duration,
-    /// Why, if an operator banned it and said so.
+    /// Reason that an operator gave for the ban.
     pub reason: Option<Box<str>>,
-    /// Why, if its rule banned it: which refusal began the ban, and which ban of how many it is.
+    /// Cause of a ban that the rule began: which refusal began it, and which ban of how many it is.
     pub cause: Option<Box<str>>,
 }
 
-/// What the text of a ban that a rule began starts with; no operator's reason is shown with it.
+/// First character of the text of a ban that a rule began; no operator's reason is shown with it.
 const BY_RULE: char = '\u{1}';
 
 impl Banned {
@@ -376,19 +378,19 @@ impl Banned {
     }
 }
 
-/// What an operator sees of a key.
+/// Operator's view of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyView {
-    /// What is held and what waits, in order of time.
+    /// Holds and waiting callers, in order of time.
     pub holds: Vec<HoldView>,
-    /// Why it is banned, if an operator banned it and said so.
+    /// Reason that an operator gave for the ban.
     pub ban_reason: Option<Box<str>>,
 }
 
-/// What a store answers, or why it gives no answer.
+/// Answer of a store, or the reason why it gives none.
 pub type StoreResult<T> = Result<T, StoreError>;
 
-/// Why a store gives no answer.
+/// Reason why a store gives no answer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {

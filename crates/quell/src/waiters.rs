@@ -40,13 +40,13 @@ struct Waiting {
 struct Waiter {
     /// Calls that wait under this id: a client may repeat one whose connection it lost.
     calls: usize,
-    /// Whether one of them has gone on, so the hold is in use.
+    /// True if one of them has gone on, so the hold is in use.
     has_passed: bool,
     woken: bool,
     waker: Option<Waker>,
 }
 
-/// Why a caller was woken.
+/// Reason why a caller was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wakeup {
     /// Its turn has come.

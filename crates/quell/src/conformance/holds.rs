@@ -24,7 +24,7 @@ use crate::clock::{Clock, ManualClock};
 use crate::limiter::Limiter;
 use crate::store::{Action, AdminStore, HoldStore, KeyName, KeyView, StoreError, StoreResult};
 
-/// Whether claims may wait in a queue.
+/// Setting that lets claims wait in a queue, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
     /// Some claims wait.
@@ -216,7 +216,7 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
     assert_eq!(list(&blue, None, 50).await, [""; 0]);
 }
 
-/// What is held on a key, a line for each.
+/// Holds of a key, one per line.
 fn shown((key, view): (KeyName, KeyView)) -> impl Iterator<Item = String> {
     let values = key.values.into_iter();
     let values = values.map(|(name, value)| format!("{name}={}", value.unwrap_or_default()));
@@ -392,7 +392,7 @@ fn random_ending(random: &mut Random) -> Ending {
     }
 }
 
-/// How many charges of a query are strict, and how many local.
+/// Number of strict and of local charges of a query.
 fn rungs_of<S: HoldStore>(limiter: &Limiter<S>, query: &Query<'_>, now: Now) -> String {
     let rules = limiter.rules();
     let Ok(set) = limiter.plan(&rules, query, now) else {

@@ -25,7 +25,7 @@ use crate::store::{
     HoldStore, KeyView, LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
 };
 
-/// When a changed limit reaches the states under it.
+/// Instant at which a changed limit reaches the states under it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carries {
     /// All states at once; a removed rule takes its states along.
@@ -83,7 +83,7 @@ pub(super) struct Model {
     pub(super) states: BTreeMap<Vec<u8>, State>,
     pub(super) limits: BTreeMap<LimitId, ActiveLimit>,
     pub(super) ids: Ids,
-    /// What was charged of totals, by key and id.
+    /// Charged part of totals, by key and id.
     totals: BTreeMap<(Vec<u8>, u128), u64>,
     /// An operator's reasons, by key, with the ends of their bans.
     reasons: BTreeMap<Vec<u8>, (Monotonic, Box<str>)>,
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// Why an operator banned a key in this state.
+    /// Reason that an operator gave for the ban of a key in this state.
     fn reason(&self, key: &[u8], state: &State) -> Option<Box<str>> {
         let (until, reason) = self.reasons.get(key)?;
         (state.ban.as_ref()?.until == *until).then(|| reason.clone())

@@ -11,7 +11,7 @@ use quell_core::time::Monotonic;
 
 use crate::store::HoldStatus;
 
-/// What the model knows about ids.
+/// Ids that the model knows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ids {
     pub(super) known: BTreeMap<HoldId, Id>,

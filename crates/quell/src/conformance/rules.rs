@@ -24,7 +24,7 @@ use super::later;
 pub(super) struct Random {
     state: u64,
     seed: u64,
-    /// Whether rates and segments are whole microseconds.
+    /// True if rates and segments are whole microseconds.
     in_micros: bool,
 }
 

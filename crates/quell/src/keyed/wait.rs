@@ -140,7 +140,7 @@ async fn take_turn<K: Hash + ?Sized, C: Clock>(
     }
 }
 
-/// How long until a call could pass, if the key of a caller who slept through a delay is banned.
+/// Time until a call could pass, if the key of a caller that slept through a delay is banned.
 fn banned_for<K: Hash + ?Sized, C: Clock>(
     key: &LockedKey<'_, K, C>,
     wait: &Wait,

@@ -152,7 +152,7 @@ pub async fn large_versions_go_early(store: &dyn RuleStore) {
     }
 }
 
-/// Who waits for another head is woken by a push, at once if it came before. Begins in a store without
+/// A push wakes a caller that waits for another head, at once if it came before. Begins in a store without
 /// versions; `other` is another way to the same one.
 ///
 /// # Panics

@@ -16,16 +16,16 @@ use super::{
     Draft, Entry, Head, KEPT_BYTES, PushOutcome, Reply, RuleStore, RuleStoreError, Version, leaving,
 };
 
-/// How many versions are kept; older ones are dropped as new ones come.
+/// Number of versions that are kept; older ones are dropped as new ones come.
 const KEPT: u64 = 1_000;
 
-/// What the URL begins with.
+/// Prefix of the URL.
 const SCHEME: &str = "file://";
 
 /// The first line of a version: the format.
 const FORMAT: &str = "quell rules 1";
 
-/// How the name of a version ends; before it comes the number.
+/// Extension of a version's file name; before it comes the number.
 const ENDING: &str = "version";
 
 /// The longest file that is read, in bytes: more than any text that is pushed by hand.

@@ -16,13 +16,13 @@ pub struct Answer {
     /// A cached refusal decides without asking the store, so nothing is known about the other
     /// limits.
     pub places: Option<Vec<usize>>,
-    /// What the store's own clock said, if it has one.
+    /// Time on the store's own clock, if it has one.
     pub store_time: Option<Wall>,
-    /// Whether permits are held, under the id that came with the charges.
+    /// True if permits are held, under the id that came with the charges.
     pub held: bool,
-    /// Whether the store could not be asked, and this is the declared answer.
+    /// True if the store could not be asked, and this is the declared answer.
     pub degraded: bool,
-    /// Whether a cached denial decided, and the store was not asked.
+    /// True if a cached denial decided, and the store was not asked.
     pub cached: bool,
 }
 

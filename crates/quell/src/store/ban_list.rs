@@ -38,9 +38,9 @@ pub enum BanPlace {
     Start,
     /// Behind so many of the bans that end at an instant of the list's clock.
     Behind {
-        /// When they end.
+        /// Instant at which the bans end.
         until: u64,
-        /// How many.
+        /// Number of bans.
         count: u64,
     },
     /// Its end.
@@ -64,7 +64,8 @@ impl BanPlace {
     }
 }
 
-/// Where a list of bans goes on: a place in each list. Its text is for whoever asks for the next page.
+/// Position at which a list of bans goes on: a place in each list. Its text is for whoever asks for the
+/// next page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BanCursor([BanPlace; 2]);
 
@@ -120,14 +121,14 @@ impl FromStr for BanCursor {
     }
 }
 
-/// Which bans are asked for.
+/// Request for a page of bans.
 #[derive(Clone, Copy)]
 pub struct BanPage<'a> {
-    /// Whether bans of a domain are wanted.
+    /// Returns true for a domain whose bans are requested.
     pub wants: &'a (dyn Fn(&str) -> bool + Send + Sync),
-    /// Where the page begins.
+    /// Position at which the page begins.
     pub from: &'a BanCursor,
-    /// How many it has at most; at least 1.
+    /// Greatest number of bans on the page; at least 1.
     pub most: usize,
 }
 
@@ -140,11 +141,11 @@ impl fmt::Debug for BanPage<'_> {
     }
 }
 
-/// What stores found for a page.
+/// Bans that stores found for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BanList {
     found: Vec<(BanSource, Banned, BanPlace)>,
-    /// Where each list that was read goes on behind all that was found in it.
+    /// Position at which each list that was read goes on, behind all that was found in it.
     read: [Option<BanPlace>; 2],
 }
 

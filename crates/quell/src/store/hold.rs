@@ -14,13 +14,13 @@ pub struct Placed {
     /// The indices in the set of the charges that `decisions` are about, as in
     /// [`Answer`](super::Answer); `None` means all.
     pub places: Option<Vec<usize>>,
-    /// Whether there is something to end under the id.
+    /// True if there is something to end under the id.
     pub held: bool,
-    /// How long until its turn, if it waits for it.
+    /// Time until the turn of the claim, if it waits for it.
     pub wait: Option<Duration>,
-    /// Whether this claim was made before: nothing was charged again.
+    /// True if this claim was made before: nothing was charged again.
     pub repeated: bool,
-    /// Whether the store could not be asked, and this is the declared answer; then nothing is held.
+    /// True if the store could not be asked, and this is the declared answer; then nothing is held.
     pub degraded: bool,
 }
 
@@ -69,9 +69,9 @@ impl HoldStatus {
 pub struct Finished {
     /// The status of the hold, whether it changed now or before.
     pub status: HoldStatus,
-    /// Whether it had this status before: nothing changed.
+    /// True if the hold had this status before: nothing changed.
     pub repeated: bool,
-    /// How long until its turn, if that has not come.
+    /// Time until the turn of the hold, if that has not come.
     pub wait: Option<Duration>,
     /// Waiting callers whose turn may come sooner now, and which this process must wake.
     pub next: Vec<HoldId>,
@@ -124,12 +124,12 @@ impl HoldTotals {
     }
 }
 
-/// What one hold counts as in [`HoldTotals`].
+/// Contribution of one hold to [`HoldTotals`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Whether its caller waits for its turn; until that comes, nothing is held.
+    /// True if the caller waits for its turn; until that comes, nothing is held.
     pub waits: bool,
-    /// Whether a part of it can be settled.
+    /// True if a part of the hold can be settled.
     pub is_reservation: bool,
     /// Permits that it holds, or will.
     pub permits: u64,

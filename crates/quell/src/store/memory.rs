@@ -93,13 +93,13 @@ pub struct MemoryStore {
 pub struct Saved {
     /// Identifies the key, under the store's [`HashKey`].
     pub fingerprint: Fingerprint,
-    /// Whether it is an overflow state, shared by several keys.
+    /// True for an overflow state, shared by several keys.
     pub overflow: bool,
-    /// What was used.
+    /// State of the key.
     pub state: State,
     /// The key's bytes with long values shortened, if they are kept because of a ban.
     pub name: Option<Box<[u8]>>,
-    /// Why an operator banned the key.
+    /// Reason that an operator gave for the ban of the key.
     pub ban_reason: Option<Box<str>>,
 }
 
@@ -257,7 +257,7 @@ impl MemoryStore {
         names.insert(fingerprint, ban);
     }
 
-    /// How much longer a named key is banned; if it is not, its name is dropped.
+    /// Time left of the ban of a named key; if it is not banned, its name is dropped.
     fn named_ban(&self, fingerprint: Fingerprint, now: Now) -> Option<Duration> {
         let keeper = Keeping { store: self, now };
         let mut left = None;
@@ -273,7 +273,7 @@ impl MemoryStore {
         left
     }
 
-    /// Why an operator banned a key.
+    /// Reason that an operator gave for the ban of a key.
     fn ban_reason(&self, fingerprint: Fingerprint, now: Now) -> Option<Box<str>> {
         let names = self.names.lock();
         let ban = names.get(&fingerprint);
@@ -583,7 +583,7 @@ impl HoldStore for MemoryStore {
     }
 }
 
-/// Why the charge's own limit has begun the ban of a state.
+/// Cause of the ban of a state, if the charge's own limit has begun it.
 fn cause(charge: &Charge<'_>, state: &State) -> Option<String> {
     let length = state.ban.as_ref()?.length;
     Banned::text_of(&charge.active.limit, length)

@@ -183,7 +183,7 @@ pub enum CallOutcome<T> {
     Overloaded,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<E> {

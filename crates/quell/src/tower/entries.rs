@@ -14,7 +14,7 @@ use super::address::RemoteAddress;
 use super::gate::Failure;
 use super::path_pattern::{PathPattern, PathPatternError};
 
-/// Which entries describe a request, and what it costs.
+/// Entries that describe a request, and its cost.
 ///
 /// ```
 /// use axum::http::HeaderName;
@@ -88,7 +88,7 @@ impl Entries {
         self.push(Source::Path)
     }
 
-    /// How `path` and path patterns are read; by default [`PathReading::default`]. If case is ignored,
+    /// Sets how `path` and path patterns are read; by default [`PathReading::default`]. If case is ignored,
     /// rules must have paths in lower case; path patterns match in any case.
     #[must_use]
     pub const fn path_reading(mut self, reading: PathReading) -> Self {

@@ -25,15 +25,15 @@ pub(super) const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(60);
 /// accepts.
 pub(super) const DEFAULT_MAX_WAITING: usize = 10_000;
 
-/// How long a call's hold lasts without being renewed, if it has no lease. It is renewed while the call
-/// lives, and expires if the process dies.
+/// Lifetime of a call's hold without a renewal, if it has no lease. It is renewed while the call lives, and
+/// expires if the process dies.
 const KEEP: Duration = Duration::from_secs(60);
 
 /// The `retry_after` of refusals during an outage: long enough for a fail-over to make progress, short
 /// enough that callers still come back.
 const RETRY_WHEN_DEGRADED: Duration = Duration::from_secs(1);
 
-/// Why the limiter gave no answer, or none that was counted.
+/// Reason why the limiter gave no answer, or none that was counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -74,12 +74,12 @@ type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 #[derive_where(Debug; S)]
 pub(super) struct Gate<S> {
     pub(super) limiter: Limiter<S>,
-    /// Whether calls pass, uncounted, while the store fails.
+    /// True if calls pass, uncounted, while the store fails.
     pub(super) allows_on_failure: bool,
     pub(super) max_wait: Duration,
     pub(super) max_delay: Duration,
     pub(super) max_waiting: usize,
-    /// Whether the cost is an estimate until the response has been sent.
+    /// True if the cost is an estimate until the response has been sent.
     pub(super) pays_later: bool,
     #[derive_where(skip(Debug))]
     pub(super) listener: Option<Listener>,
@@ -166,7 +166,7 @@ impl<S: HoldStore> Gate<S> {
     }
 }
 
-/// Whether the error is an outage of the store, and not a missing feature.
+/// Returns true if the error is an outage of the store, and not a missing feature.
 const fn is_of_store(error: &AskError) -> bool {
     matches!(error, AskError::Store(error) if !matches!(error, StoreError::Unable(_)))
 }

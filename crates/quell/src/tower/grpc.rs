@@ -16,7 +16,7 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 const RETRY_INFO: &[u8] = b"type.googleapis.com/google.rpc.RetryInfo";
 
-/// Why a call does not continue.
+/// Reason why a call does not continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
     /// The path is invalid.
@@ -29,7 +29,7 @@ pub(super) enum Code {
     Unavailable = 14,
 }
 
-/// Whether the head of a response says that the service had no room or no time for the call:
+/// Returns true if the head of a response says that the service had no room or no time for the call:
 /// `DEADLINE_EXCEEDED`, `RESOURCE_EXHAUSTED` or `UNAVAILABLE`.
 pub(super) fn is_busy(headers: &HeaderMap) -> bool {
     let status = headers.get(STATUS).map(HeaderValue::as_bytes);

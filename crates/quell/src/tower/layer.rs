@@ -69,7 +69,7 @@ struct Shared<S> {
 /// Finds the real cost in the head of a response.
 type CostAfter = Arc<dyn Fn(&response::Parts) -> Option<u64> + Send + Sync>;
 
-/// Which responses get the `RateLimit` fields.
+/// Responses that get the `RateLimit` fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SendFields {
     /// On all, so that clients can slow down before they are refused.
@@ -138,7 +138,7 @@ impl<S: HoldStore> LimitLayer<S> {
         self
     }
 
-    /// Which responses get the `RateLimit` fields; by default all.
+    /// Sets the responses that get the `RateLimit` fields; by default all.
     #[must_use]
     pub fn send_fields(mut self, send_fields: SendFields) -> Self {
         Arc::make_mut(&mut self.shared).send_fields = send_fields;
@@ -191,8 +191,8 @@ impl<S: HoldStore> LimitLayer<S> {
         self
     }
 
-    /// How many calls of the limiter may sleep at one time; by default 10,000. Beyond that, a call that
-    /// would have to sleep for a delay is refused uncharged (503), and no call waits for a turn. Calls
+    /// Sets how many calls of the limiter may sleep at one time; by default 10,000. Beyond that, a call
+    /// that would have to sleep for a delay is refused uncharged (503), and no call waits for a turn. Calls
     /// that come at the same moment may exceed it by a few.
     #[must_use]
     pub fn max_waiting(mut self, calls: usize) -> Self {
@@ -290,7 +290,7 @@ where
     }
 }
 
-/// What a response tells about the service: 503 and 504 mean that it lacked room or time.
+/// State of the service as a response shows it: 503 and 504 mean that it lacked room or time.
 fn course<B, E>(response: &Result<Response<B>, E>) -> CallPhase {
     let Ok(response) = response else {
         return CallPhase::Failed;

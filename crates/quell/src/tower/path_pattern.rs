@@ -106,7 +106,7 @@ impl PathPattern {
     }
 }
 
-/// Whether a segment is in the normal spelling of paths.
+/// Returns true if a segment is in the normal spelling of paths.
 fn is_normal(segment: &str) -> bool {
     let path = format!("/{segment}");
     let read = normalize(path.as_bytes(), PathReading::default());

@@ -29,7 +29,7 @@ pub(super) struct Permit {
     alarm: Option<(Alarm, Waker)>,
 }
 
-/// How far a call got.
+/// Phase that a call has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallPhase {
     /// The service is handling it.
@@ -88,7 +88,7 @@ impl Permit {
         }
     }
 
-    /// Where the call's real cost is reported, if it is paid afterwards.
+    /// Bill to which the call's real cost is reported, if it is paid afterwards.
     pub(super) const fn bill(&self) -> Option<&Bill> {
         self.bill.as_ref()
     }

@@ -21,7 +21,7 @@ use quell::{
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a program that wraps a limiter has to name.
+/// A program that wraps a limiter can name its types.
 fn keyed<C: Clock>(
     limit: impl Into<LimitSpec>,
     clock: C,

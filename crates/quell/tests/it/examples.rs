@@ -61,7 +61,7 @@ impl Served {
         }
     }
 
-    /// What `ab` reports.
+    /// Report of `ab`.
     fn ab(&self, arguments: &[&str], path: &str) -> String {
         let mut ab = Command::new("ab");
         ab.args(arguments)
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// How many of the calls of an `ab` run were refused.
+/// Number of refused calls in an `ab` run.
 fn refused(report: &str) -> u64 {
     let line = |name| report.lines().find_map(|line| line.strip_prefix(name));
     let number = |text: &str| text.trim().parse().unwrap();

@@ -25,7 +25,7 @@ async fn by_hand(limiter: &Subject, action: Action<'_>) {
     quiet().await;
 }
 
-/// Which of them go on, and which are refused by now, in their order.
+/// Outcomes of the calls, passed or refused by now, in their order.
 async fn ended(calls: &mut Vec<JoinHandle<Result<Verdict, AskError>>>) -> Vec<Verdict> {
     quiet().await;
     let (over, rest) = std::mem::take(calls)

@@ -724,7 +724,7 @@ async fn what_is_settled_late_counts_in_the_calendar_window_of_then() {
     }
 }
 
-/// Whether anybody asked between two reloads changes no later answer.
+/// A call between two reloads changes no later answer.
 #[tokio::test]
 async fn use_goes_through_each_calendar_that_a_limit_had() {
     let window = |limit, unit| {

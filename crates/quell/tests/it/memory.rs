@@ -509,7 +509,7 @@ async fn a_rule_that_comes_back_finds_its_bans_and_what_was_used() {
     }
 }
 
-/// What a removed rule leaves is not kept for long, even without calls and without another reload.
+/// The state of a removed rule is not kept for long, even without calls and without another reload.
 #[tokio::test]
 async fn a_rule_that_stays_away_is_forgotten() {
     let yearly = || per_user(Limit::per_hour(1).burst(10_000).build().unwrap());

@@ -104,7 +104,7 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
 /// A memory store that does other work while its limits change.
 struct SlowChange {
     memory: MemoryStore,
-    /// Whether the memory learns of new limits before the other work, or after it.
+    /// True if the memory learns of new limits before the other work, false if after it.
     is_told_first: bool,
     meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -193,7 +193,7 @@ fn changes_of_limits() -> Vec<[Limit; 2]> {
     ]
 }
 
-/// What the second of two limits has left for a caller right after the first was used up.
+/// Remainder of the second of two limits for a caller right after the first was used up.
 fn rest_of([old, new]: &[Limit; 2]) -> u64 {
     new.max().saturating_sub(old.max())
 }
@@ -333,7 +333,7 @@ async fn a_limit_that_is_given_up_takes_no_use_along() {
     assert!(!ask(b"key", 60, 3_600, 60).await);
 }
 
-/// What a limit of 100 at 1,000/s may admit while `admit` runs, and what was admitted.
+/// Number that a limit of 100 at 1,000/s may admit while `admit` runs, and the number that was admitted.
 fn admitted_and_most(limiter: &Limiter<MemoryStore>, admit: impl FnOnce() -> u64) -> (u64, u64) {
     let began = limiter.now().monotonic;
     let admitted = admit();

@@ -20,9 +20,9 @@ pub(super) struct BanName {
     pub(super) name: Box<[u8]>,
     /// By whose calls the key is banned.
     pub(super) account: Account,
-    /// When the ban ends.
+    /// Instant at which the ban ends.
     pub(super) until: Monotonic,
-    /// Why, if an operator banned it and said so.
+    /// Reason that an operator gave for the ban.
     pub(super) reason: Option<Box<str>>,
 }
 

@@ -231,7 +231,7 @@ impl MemoryStore {
 /// The state of a hold's place, the limit that is in force on it, and the instant under that.
 type LoadedPlace<'t> = (LoadedState<'t>, ActiveLimit, At);
 
-/// What the states with a hold are restored by.
+/// Earlier values from which the states with a hold are restored.
 fn earlier_of(earlier: Vec<Option<Earlier>>, held: &[bool]) -> Vec<Option<Earlier>> {
     let earlier = earlier.into_iter().zip(held);
     let earlier = earlier.filter(|(_, held)| **held);

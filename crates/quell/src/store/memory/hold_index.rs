@@ -22,7 +22,7 @@ use super::set::Touched;
 use crate::portions::{Portion, Portions};
 use crate::store::{Counted, HoldStatus, HoldTotals, StoreError, StoreResult};
 
-/// How long the id of an ended hold is remembered: longer than callers retry.
+/// Time for which the id of an ended hold is remembered: longer than callers retry.
 pub const RETENTION: Duration = Duration::from_secs(120);
 
 /// The number of remembered ids, of existing and ended holds: some 900 bytes each while the hold stands, with
@@ -46,7 +46,7 @@ const MAX_SETTLED: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     records: HashMap<HoldId, Record>,
-    /// When a record changes by itself.
+    /// Instants at which records change by themselves.
     due: BTreeSet<(Monotonic, HoldId)>,
     portions: Portions<OwnIds>,
     totals: HoldTotals,
@@ -66,7 +66,7 @@ impl Portion for OwnIds {
     }
 }
 
-/// What is known about one id.
+/// Record of one id.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) status: HoldStatus,
@@ -74,22 +74,22 @@ pub(super) struct Record {
     pub(super) places: Vec<HoldPlace>,
     /// A hash of each charge that it holds, in order, which tell whether the same claim is made again.
     pub(super) digests: Box<[u64]>,
-    /// Who made it.
+    /// Account of the caller that made the hold.
     pub(super) account: Account,
-    /// How many descriptors it is for, each of which is settled with a number of its own.
+    /// Number of descriptors of the hold, each of which is settled with a number of its own.
     pub(super) descriptors: usize,
     /// The answer that was given.
     pub(super) decisions: Vec<Decision>,
-    /// Whether its caller waits for its turn.
+    /// True if the caller waits for its turn.
     pub(super) waits: bool,
     /// While the rest of its set is decided elsewhere and may still be refused: by what each of the places
     /// is restored then.
     pub(super) pending: Option<Vec<Option<Earlier>>>,
     /// The delay that follows its turn.
     pub(super) delay: Duration,
-    /// How long it lasts after that.
+    /// Lifetime of the hold after that.
     pub(super) keep: Duration,
-    /// When something happens to it by itself; set when it is inserted.
+    /// Instant at which the record changes by itself; set when it is inserted.
     pub(super) due: Monotonic,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct HoldPlace {
     pub(super) charged: Fingerprint,
     pub(super) limit: LimitId,
     pub(super) cost: Cost,
-    /// Where the cost came from, of which a settlement corrects what descriptors cost.
+    /// Origin of the cost, of which a settlement corrects what descriptors cost.
     pub(super) origin: CostOrigin,
     pub(super) is_permit: bool,
 }

@@ -78,11 +78,11 @@ pub(super) struct Content {
     pub(super) fingerprint: Fingerprint,
     pub(super) limit: LimitId,
     pub(super) held: InSlot,
-    /// Whether it is an overflow state, which several keys share.
+    /// True for an overflow state, which several keys share.
     pub(super) is_shared: bool,
 }
 
-/// Where the use is.
+/// Place of the usage in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InSlot {
     /// In the slot, packed under the limit.
@@ -145,7 +145,7 @@ impl Slot {
         is_here.then(|| self.word.load(Ordering::Relaxed))
     }
 
-    /// Whether the state of `fingerprint` is here.
+    /// Returns true if the state of `fingerprint` is here.
     #[inline]
     pub(super) fn holds(&self, fingerprint: Fingerprint) -> bool {
         let meta = lower(self.meta.load(Ordering::Relaxed));
@@ -186,7 +186,7 @@ impl Glance<'_> {
         link(self.header)
     }
 
-    /// Whether nothing was written since.
+    /// Returns true if nothing was written since.
     #[inline]
     pub(super) fn still_stands(&self) -> bool {
         // Earlier reads must not move after this.

@@ -82,7 +82,7 @@ impl Model {
         self.limiter.ask_local(operation, &query, now).unwrap()
     }
 
-    /// Which of two chains a key is in.
+    /// Number of the chain, of two, that a key is in.
     fn chain_of_two(&self, (name, value): (&str, &str)) -> u64 {
         let query = Query::new("d").entry(name, value);
         let rules = self.limiter.rules();

@@ -31,7 +31,8 @@ pub(super) struct Registry {
     /// The version before the last change. It is freed by the next change, and not by the last call that
     /// read it. Its lock serializes changes.
     before: Mutex<Arc<Limits>>,
-    /// When a limit was last replaced, in nanoseconds; the highest value while one is being replaced.
+    /// Instant of a limit's last replacement, in nanoseconds; the highest value while one is being
+    /// replaced.
     replaced: AtomicU64,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Limits {
     calendar: Arc<SystemCalendar>,
 }
 
-/// When a limit was last replaced, and whether one is being replaced now.
+/// Instant of a limit's last replacement, and whether one is under way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Replacement {
     last: Monotonic,
@@ -59,8 +60,8 @@ pub(super) struct RegisteredLimit {
     root: LimitId,
     /// Also stays the same after a restart, see [`group_of`].
     group: u64,
-    /// Whether any state under it had holds: such states can live longer, because of debts and of holds
-    /// that can still be settled. Shared by all versions.
+    /// True if any state under the limit had holds: such states can live longer, because of debts and of
+    /// holds that can still be settled. Shared by all versions.
     holds: Arc<AtomicBool>,
 }
 
@@ -112,8 +113,8 @@ impl Registry {
         self.replaced.store(replaced, Ordering::SeqCst);
     }
 
-    /// Whether a caller that read the clock at `read` may ask under a limit that was replaced meanwhile.
-    /// Call this after reading the clock again: a change that it does not see comes later.
+    /// Returns true if a caller that read the clock at `read` may ask under a limit that was replaced
+    /// meanwhile. Call this after reading the clock again: a change that it does not see comes later.
     pub(super) fn may_be_late(&self, read: Monotonic) -> bool {
         read.as_nanos() <= self.replaced.load(Ordering::SeqCst)
     }
@@ -264,9 +265,9 @@ impl Limits {
         outlived.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a state that came under the limit `id` at `at` is at rest for certain, under that limit or
-    /// under a later one. `holds` says whether a limit before had holds, and `least` how long use under
-    /// one before is remembered.
+    /// Returns true if a state that came under the limit `id` at `at` is at rest for certain, under that
+    /// limit or under a later one. `holds` says whether a limit before had holds, and `least` how long use
+    /// under one before is remembered.
     fn is_outlived_from(
         &self,
         mut id: LimitId,
@@ -300,8 +301,8 @@ impl Limits {
         self.known.get(&id).map_or(0, |known| known.group)
     }
 
-    /// Whether a state is at rest under the limit that has replaced its own: a state at rest under its
-    /// own may not be at rest under a slower one.
+    /// Returns true if a state is at rest under the limit that has replaced its own: a state at rest under
+    /// its own may not be at rest under a slower one.
     fn is_at_rest_under_successor(&self, mut state: State, now: Now) -> bool {
         let Some(known) = self.follow(&mut state) else {
             return true;
@@ -337,7 +338,7 @@ impl Limits {
         self.known.get(&id).map(|known| &known.active.limit)
     }
 
-    /// Whether state under this limit still counts.
+    /// Returns true if state under this limit still counts.
     pub(super) fn knows(&self, id: LimitId) -> bool {
         self.known.contains_key(&id)
     }
@@ -402,7 +403,7 @@ impl Limits {
         None
     }
 
-    /// Whether dropping this state would lose nothing.
+    /// Returns true if dropping this state would lose nothing.
     pub(super) fn may_drop(&self, state: &State, now: Now) -> bool {
         match self.known.get(&state.limit) {
             None => state.time_to_rest_of_versions(now).is_zero(),
@@ -417,7 +418,7 @@ impl Limits {
 }
 
 impl RegisteredLimit {
-    /// Whether a state under it may have debts or holds.
+    /// Returns true if a state under it may have debts or holds.
     fn may_owe(&self) -> bool {
         self.holds.load(Ordering::Relaxed) || self.active.limit.is_on_credit()
     }
@@ -435,8 +436,7 @@ impl RegisteredLimit {
     }
 }
 
-/// How long a state under `limit` can live, including bans and the time until their level is back to
-/// zero.
+/// Lifetime of a state under `limit`, including bans and the time until their level is back to zero.
 pub(super) fn lifetime(limit: &Limit) -> Duration {
     let bans = limit.ban().map_or(Duration::ZERO, |ban| {
         let longest = ban.durations().iter().max().copied().unwrap_or_default();

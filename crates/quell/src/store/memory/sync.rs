@@ -24,7 +24,7 @@ const SPINS: u32 = 64;
 #[cfg(not(test))]
 const YIELDS: u32 = 1_024;
 
-/// How long it sleeps.
+/// Duration of a sleep.
 #[cfg(not(test))]
 const NAP: std::time::Duration = std::time::Duration::from_micros(50);
 

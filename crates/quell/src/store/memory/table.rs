@@ -43,10 +43,10 @@ const PARTS: usize = if cfg!(test) { 1 } else { 512 };
 /// The largest `max_keys`: one key for each line that there can be.
 const MAX_KEYS: usize = 1 << 28;
 
-/// How often the fast path is tried while others write to the same line.
+/// Number of attempts on the fast path while others write to the same line.
 const TRIES: usize = if cfg!(test) { 2 } else { 64 };
 
-/// How many spill blocks of a chain the fast path looks at.
+/// Number of spill blocks of a chain that the fast path visits.
 const DEPTH: usize = 16;
 
 /// Packed states can represent instants down to this long before the first call. If the clock goes back
@@ -60,7 +60,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Table {
     lines: Arena<Line>,
-    /// How many chains there are: an [`Extent`].
+    /// Number of chains: an [`Extent`].
     extent: AtomicU64,
     /// The instant from which packed states count time; [`NEVER`] before the first call.
     origin: AtomicU64,
@@ -91,13 +91,13 @@ pub(crate) struct PrefetchedKey<'t> {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// What the table needs to know about limits, which it does not store.
+/// Limits as the table needs them; it does not store them.
 pub(crate) trait Keeper {
     /// Passes the limit with this id to `act`; `None` if the limit is gone, and with it all states under
     /// it.
     fn with_limit<R>(&self, id: LimitId, act: impl FnOnce(Option<&Limit>) -> R) -> R;
 
-    /// Whether dropping this state would lose nothing.
+    /// Returns true if dropping this state would lose nothing.
     fn may_drop(&self, state: &State) -> bool;
 
     /// A number that separates keys of one scope that are under different limits. If they shared an
@@ -185,7 +185,6 @@ impl Table {
         PARTS
     }
 
-    /// How many chains there are.
     #[cfg(test)]
     pub(super) fn chains(&self) -> usize {
         self.extent().chains()
@@ -327,7 +326,7 @@ impl Table {
         self.keys() >= self.max_keys
     }
 
-    /// Whether a new key has to look at the overflow states first.
+    /// Returns true if a new key has to look at the overflow states first.
     fn is_crowded(&self) -> bool {
         self.is_full() || self.overflow_states() > 0
     }

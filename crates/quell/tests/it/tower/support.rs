@@ -102,7 +102,7 @@ pub(crate) fn get_from(address: &str, target: &str, fields: &[(&str, &str)]) -> 
     request
 }
 
-/// What an app answered, read to its end.
+/// Answer of an app, read to its end.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) status: StatusCode,

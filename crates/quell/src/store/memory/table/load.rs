@@ -62,7 +62,7 @@ impl LoadedState<'_> {
         }
     }
 
-    /// Whether it is an overflow state, which several keys share.
+    /// Returns true for an overflow state, which several keys share.
     pub(in crate::store::memory) const fn is_overflow(&self) -> bool {
         self.is_overflow
     }

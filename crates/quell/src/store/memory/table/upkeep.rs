@@ -9,8 +9,8 @@ use crate::store::memory::fingerprint::Fingerprint;
 use crate::store::memory::line::{Content, InSlot, Line, Slot};
 use crate::store::memory::sync::Ordering;
 
-/// When there are more than this many quarters of a key per chain, the next chain is made: chains
-/// are between 2 and 8 keys long, a tenth of the keys are in spills, and a key costs 39 bytes.
+/// Load above which the next chain is made, in quarters of a key per chain: chains are between 2 and 8 keys
+/// long, a tenth of the keys are in spills, and a key costs 39 bytes.
 const QUARTER_KEYS_PER_CHAIN: usize = 15;
 
 /// Chains made per new key: more than are needed to keep up.
