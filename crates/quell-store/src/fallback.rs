@@ -66,8 +66,8 @@ pub use outage::StoreTrouble;
 use recovery::Recovery;
 use stampede::{ProbeAnswer, StampedeGate};
 
-/// How often a call repays debts of its keys before it continues with their shares, if these admit more
-/// meanwhile.
+/// Number of times that a call repays debts of its keys before it continues with their shares, if these
+/// admit more meanwhile.
 const MAX_PAYMENTS: usize = 3;
 
 /// The `retry_after` of declared refusals: a store that is back is found within this time.
@@ -101,13 +101,13 @@ struct Inner<S: RemoteStore> {
     calendar: SystemCalendar,
     /// Identifies this node for other nodes.
     node: u64,
-    /// Whether a task is looking for lost servers and repaying debts.
+    /// Task that looks for lost servers and repays debts.
     repaying: Background,
     fallbacks: [AtomicU64; 3],
     remembered: AtomicU64,
 }
 
-/// What a [`FallbackStore`] has done without its store so far.
+/// Counts of a [`FallbackStore`]'s answers without its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FallbackNumbers {
     /// Sets that were refused from the cache.
@@ -122,7 +122,7 @@ pub struct FallbackNumbers {
     pub owed: usize,
     /// Units of debts that were sent to the store without an answer: it may have charged them, or not.
     pub unanswered: u64,
-    /// Whether callers get declared answers, or did in the last few seconds.
+    /// True if callers get declared answers, or did in the last few seconds.
     pub is_degraded: bool,
     /// Bytes of keys that were used by shares: at most 64 MiB.
     pub share_bytes: usize,
@@ -157,8 +157,9 @@ impl<S: RemoteStore> FallbackStore<S> {
         &self.inner.store
     }
 
-    /// Why callers get declared answers, or would get them. If a caller got one in the last few seconds,
-    /// this is the reason that it was given; otherwise every server of the store is asked to decide.
+    /// Reason why callers get declared answers, or would get them. If a caller got one in the last few
+    /// seconds, this is the reason that it was given; otherwise every server of the store is asked to
+    /// decide.
     pub async fn trouble(&self) -> Option<StoreTrouble> {
         let (outage, clock) = (&self.inner.outage, &self.inner.clock);
         if let Some(trouble) = outage.trouble() {
@@ -203,7 +204,7 @@ impl<S: RemoteStore> Inner<S> {
         self.look_up(set, now).ok()
     }
 
-    /// What the cache has for an acquire of `set`: the refusal, or the gate of callers that ask about one of its
+    /// Cached answer for an acquire of `set`: the refusal, or the gate of callers that ask about one of its
     /// keys since the refusal of that ended.
     fn look_up(&self, set: &LimitSet<'_>, now: Now) -> Result<Answer, Option<Arc<StampedeGate>>> {
         let mut decisions = Decisions::new();
@@ -311,7 +312,7 @@ impl<S: RemoteStore> Inner<S> {
         }
     }
 
-    /// Whether this node never knew some key of a set, or has forgotten it.
+    /// Returns true if this node never knew some key of a set, or has forgotten it.
     fn is_news(&self, set: &LimitSet<'_>, now: Now) -> bool {
         let (cache, now) = (&self.denial_cache, now.monotonic);
         let known = |charge: &Charge<'_>| cache.starting_point(set.key(charge), charge.active, now);
@@ -328,7 +329,8 @@ impl<S: RemoteStore> Inner<S> {
         charges.map(|charge| self.server_of(set.key(charge)))
     }
 
-    /// Why a set whose limits are all shared charges nothing now, if one of its servers takes no writes.
+    /// Reason why a set whose limits are all shared charges nothing now, if one of its servers takes no
+    /// writes.
     fn write_refusal(&self, set: &LimitSet<'_>) -> Option<RemoteFailure> {
         let refusal = self.recovery.refusal_of(self.servers(set));
         refusal.filter(|_| is_shared(set))
@@ -550,7 +552,7 @@ impl<S: RemoteStore> Inner<S> {
     }
 }
 
-/// Why a set does not go to the store.
+/// Reason why a set does not go to the store.
 #[derive(Debug)]
 enum Halt {
     /// The declared answer decides, for this reason.
@@ -559,7 +561,7 @@ enum Halt {
     Refused(Box<Answer>),
 }
 
-/// Why the store is not asked, or did not answer.
+/// Reason why the store is not asked, or did not answer.
 #[derive(Debug)]
 enum FallbackReason {
     Failed(SetFailure),
@@ -578,7 +580,7 @@ impl FallbackReason {
         }
     }
 
-    /// Whether the store may have made the charge at this index of the set.
+    /// Returns true if the store may have made the charge at this index of the set.
     fn may_be_charged(&self, place: usize) -> bool {
         match self {
             Self::Failed(undecided) => undecided.uncertain.contains(&place),
@@ -587,7 +589,7 @@ impl FallbackReason {
     }
 }
 
-/// What an answer tells about further sets like this one.
+/// Meaning of an answer for further sets like this one.
 fn probe_answer(set: &LimitSet<'_>, answer: &StoreResult<Answer>) -> ProbeAnswer {
     let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.degraded) else {
         return ProbeAnswer::Nothing;
@@ -604,7 +606,7 @@ fn probe_answer(set: &LimitSet<'_>, answer: &StoreResult<Answer>) -> ProbeAnswer
         .map_or(ProbeAnswer::Refusal, ProbeAnswer::Room)
 }
 
-/// Whether every limit of a set uses shares while the store cannot be asked.
+/// Returns true if every limit of a set uses shares while the store cannot be asked.
 fn is_shared(set: &LimitSet<'_>) -> bool {
     let mut charges = set.charges().iter();
     charges.all(|charge| {
@@ -760,8 +762,8 @@ impl<S: RemoteStore> LeaseStore for FallbackStore<S> {
         returned.map_err(|failure| StoreError::Unavailable(failure.to_string()))
     }
 
-    /// What the total adds is charged as a call of that cost would be: debts are repaid before, and while other
-    /// nodes may not have repaid theirs, this node's share must have room for it.
+    /// Charges what the total adds as a call of that cost would be charged: debts are repaid before, and
+    /// while other nodes may not have repaid theirs, this node's share must have room for it.
     async fn sync(&self, set: &LimitSet<'_>, totals: &Totals, now: Now) -> StoreResult<Paid> {
         let inner = &self.inner;
         let unavailable = |reason: &dyn fmt::Display| {

@@ -60,10 +60,10 @@ use table::{Attempt, LeaseDecision, LeaseTable, NewFlight, UnitsBack, set_of};
 /// Returns that are under way at a time.
 const MAX_RETURNS: usize = 64;
 
-/// How long a process that leaves waits before it tells the store again what is not charged.
+/// Interval at which a process that leaves repeats uncharged units to the store.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often a call waits for a lease before the store decides on it.
+/// Number of times that a call waits for a lease before the store decides on it.
 const MAX_WAITS: usize = 3;
 
 /// A store that decides on leased limits in memory, and passes on everything else.
@@ -77,7 +77,7 @@ pub struct LeasedStore<S> {
     joint: Arc<JointCalls>,
 }
 
-/// What leases have done so far.
+/// Counts of what leases have done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseNumbers {
     /// Keys that have a place in the table.
@@ -94,7 +94,7 @@ pub struct LeaseNumbers {
     pub returned: u64,
 }
 
-/// Whether a limit is leased or synced.
+/// Returns true if a limit is leased or synced.
 const fn is_leased(charge: &Charge<'_>) -> bool {
     charge.terms.is_some()
 }
@@ -116,7 +116,7 @@ impl<S> LeasedStore<S> {
         &self.store
     }
 
-    /// What leases have done so far. Visits all of them.
+    /// Returns the counts of leases so far. Visits all of them.
     #[must_use]
     pub fn lease_numbers(&self) -> LeaseNumbers {
         self.leases.numbers(self.clock.monotonic())
@@ -508,7 +508,7 @@ impl<S: HoldStore + LeaseStore + Clone> HoldStore for LeasedStore<S> {
 }
 
 impl<S: AdminStore + LeaseStore + Clone> AdminStore for LeasedStore<S> {
-    /// What this process holds of the keys is forfeited, and what it knows of them forgotten, so that a ban or a
+    /// Forfeits this process's leases on the keys and forgets what it knows of them, so that a ban or a
     /// fresh start shows here at once.
     async fn administer(
         &self,

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use quell::store::{Action, AdminStore, Answer, HoldStore, Paid, Placed, StoreError, Totals};
 
-/// What a [`RemoteFailure`] means for further calls.
+/// Meaning of a [`RemoteFailure`] for further calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
     /// The call did not run.
@@ -29,11 +29,11 @@ pub enum FailureKind {
     OneKey,
 }
 
-/// Why a remote store did not run a call.
+/// Reason why a remote store did not run a call.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{reason}")]
 pub struct RemoteFailure {
-    /// What it means for further calls.
+    /// Meaning of the failure for further calls.
     pub kind: FailureKind,
     /// The known reason, for an operator.
     pub reason: String,
@@ -84,7 +84,7 @@ impl<F> From<F> for SetFailure<F> {
     }
 }
 
-/// Why a remote store holds nothing for a claim.
+/// Reason why a remote store holds nothing for a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HoldFailure<F = RemoteFailure> {
     /// The store fails.
@@ -115,14 +115,14 @@ impl<F> From<F> for HoldFailure<F> {
     }
 }
 
-/// Whether calls are sent to a server of a remote store.
+/// Status of a server of a remote store: calls are sent to it, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerStatus {
     /// Calls are sent to it.
     Up,
     /// It counts as gone, and calls on its keys fail at once.
     Gone {
-        /// Whether it is time to probe whether it is back.
+        /// True if a probe is due that asks whether the server is back.
         is_probe_due: bool,
     },
 }
@@ -136,17 +136,17 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     /// All servers in use, as far as they are known.
     fn servers(&self) -> Vec<Self::Server>;
 
-    /// Which server has the key of these bytes, `scope` of which are its scope
+    /// Returns the server of the key of these bytes, `scope` of which are its scope
     /// ([`Key::of_parts`](quell_core::key::Key::of_parts)).
     fn server_of(&self, key: &[u8], scope: usize) -> Self::Server;
 
-    /// Whether several servers share the keys.
+    /// Returns true if several servers share the keys.
     fn is_spread(&self) -> bool;
 
-    /// Whether calls are sent to `server` at `now`.
+    /// Returns whether calls are sent to `server` at `now`.
     fn status(&self, server: &Self::Server, now: Instant) -> ServerStatus;
 
-    /// Whether any server counts as gone. This is called before every call, so it must be cheap.
+    /// Returns true if any server counts as gone. This is called before every call, so it must be cheap.
     fn is_any_gone(&self) -> bool;
 
     /// If a call or a claim on `set` would fail at once: why.
@@ -157,7 +157,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
         now: Instant,
     ) -> Option<String>;
 
-    /// How long a call takes at most, failed or not.
+    /// Longest time that a call takes, failed or not.
     fn longest_call(&self) -> Duration;
 
     /// Probes whether a server decides and takes writes.

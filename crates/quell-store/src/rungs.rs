@@ -152,8 +152,8 @@ impl<'r> Parts<'r> {
         }
     }
 
-    /// Whether all strict limits that are not in shadow allow. An answer about only some of them is a
-    /// refusal.
+    /// Returns true if all strict limits that are not in shadow allow. An answer about only some of them is
+    /// a refusal.
     fn strict_passes(&self, decisions: &[Decision], places: Option<&[usize]>) -> bool {
         places.is_none() && self.strict.set.passes(decisions)
     }
@@ -335,7 +335,7 @@ impl<S: HoldStore, L: LocalStore> RungStore<S, L> {
         }
     }
 
-    /// Whether a name chosen by a caller is in use in the local store.
+    /// Returns true if a name chosen by a caller is in use in the local store.
     fn is_taken(&self, claim: &Claim<'_>, now: Now) -> bool {
         let nothing = LimitSet::new();
         claim.is_named

@@ -327,7 +327,7 @@ impl<L: LocalStore> LocalStore for SharesStore<L> {
         (decisions, ticket)
     }
 
-    /// What came from a share is given back if the bucket was certainly never full in between; if not, it
+    /// Gives back what came from a share if the bucket was certainly never full in between; if not, it
     /// counts as used.
     fn refund_local(&self, ticket: &Self::Ticket, now: Now) {
         if let Some(local) = &ticket.local {

@@ -43,14 +43,14 @@ pub use owned_set::OwnedSet;
 pub trait Part: Sync {
     /// The place's answer for the part's charges.
     type Answer: Send;
-    /// Why there is no answer.
+    /// Reason why there is no answer.
     type Failure: Send;
 
     /// Makes all charges of the part, or none.
     fn acquire(&self) -> impl Future<Output = Result<Self::Answer, Self::Failure>> + Send;
 
-    /// Whether all limits of the part that are not in shadow allow, so that everything that fits was
-    /// charged.
+    /// Returns true if all limits of the part that are not in shadow allow, so that everything that fits
+    /// was charged.
     fn passes(&self, answer: &Self::Answer) -> bool;
 
     /// Takes back what was charged according to `answer`, by the instant or id that it names. Afterwards
@@ -67,7 +67,7 @@ pub trait Part: Sync {
 /// The outcome of a set, part by part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split<A, F> {
-    /// Whether all parts passed, and are charged.
+    /// True if all parts passed, and are charged.
     pub is_charged: bool,
     /// In the order of the parts.
     pub parts: Vec<PartOutcome<A, F>>,
@@ -82,7 +82,7 @@ pub enum PartOutcome<A, F> {
     Kept {
         /// The place's answer when it charged.
         answer: A,
-        /// Why the refund failed.
+        /// Reason why the refund failed.
         failure: F,
     },
     /// It was not decided. Only the failure tells whether it may be charged.
@@ -124,7 +124,7 @@ pub async fn acquire<P: Part>(parts: &[P]) -> Split<P::Answer, P::Failure> {
 pub trait LocalPart: Sync {
     /// The answer for the part's charges.
     type Answer: Send;
-    /// Why there is no answer.
+    /// Reason why there is no answer.
     type Failure: Send;
 
     /// Makes all charges of the part, or none.
@@ -143,7 +143,7 @@ pub trait LocalPart: Sync {
 /// The outcome of a set whose first part is decided here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalFirst<L, A> {
-    /// Whether both parts passed, and are charged; if not, the local part is not.
+    /// True if both parts passed, and are charged; if not, the local part is not.
     pub is_charged: bool,
     /// This process's answer.
     pub local: L,

@@ -1,35 +1,35 @@
 //! One background task that runs as long as there is work.
 //!
-//! A caller adds work, then calls [`Background::begins`] and starts the task if that returns true. When
-//! the task finds no more work it calls [`Background::ends`]. One of the two sees work that is added in
+//! A caller adds work, then calls [`Background::try_begin`] and starts the task if that returns true. When
+//! the task finds no more work it calls [`Background::try_end`]. One of the two sees work that is added in
 //! between.
 
 use crate::sync::{AtomicBool, Ordering};
 
-/// Whether the task exists.
+/// State of the task: it runs, or a caller that adds work starts it.
 #[derive(Debug, Default)]
 pub(super) struct Background {
     is_running: AtomicBool,
 }
 
 impl Background {
-    /// Whether the caller is to start the task.
-    pub(super) fn begins(&self) -> bool {
+    /// Marks the task as running; returns true if the caller is to start it.
+    pub(super) fn try_begin(&self) -> bool {
         !self.is_running.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether the task is to end. If not, it goes on.
-    pub(super) fn ends(&self, has_work: impl Fn() -> bool) -> bool {
+    /// Marks the task as ended, unless there is work; returns true if it is to end.
+    pub(super) fn try_end(&self, has_work: impl Fn() -> bool) -> bool {
         if has_work() {
             return false;
         }
         self.is_running.store(false, Ordering::SeqCst);
         // Work may have been added in between, by a caller that found the task still running.
-        !has_work() || !self.begins()
+        !has_work() || !self.try_begin()
     }
 
-    /// The task was dropped in the middle.
-    pub(super) fn is_lost(&self) {
+    /// Records that the task was dropped in the middle.
+    pub(super) fn mark_lost(&self) {
         self.is_running.store(false, Ordering::SeqCst);
     }
 }

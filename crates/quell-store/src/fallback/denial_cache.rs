@@ -115,19 +115,19 @@ struct CacheEntry {
     key: Fingerprint,
     limit: LimitId,
     noted: LastAnswer,
-    /// When the key is at rest again.
+    /// Instant at which the key is at rest again.
     rest: Monotonic,
-    /// When a call was sent to renew the denial.
+    /// Instant at which a call was sent to renew the denial.
     refreshing: Option<Monotonic>,
     banned_until: Option<Monotonic>,
     refusals: Vec<Refusal>,
-    /// When the last denial was received, or the first allowed answer after it.
+    /// Instant at which the last denial was received, or the first allowed answer after it.
     refused: Option<Monotonic>,
     /// The gate for calls since the denials ended, while there are such calls.
     stampede_gate: Weak<StampedeGate>,
 }
 
-/// What the cache has for a call on a key.
+/// Cached answer for a call on a key.
 #[derive(Debug, Default)]
 pub(super) enum CachedAnswer {
     /// The denial that the store would give.
@@ -138,20 +138,20 @@ pub(super) enum CachedAnswer {
     Nothing,
 }
 
-/// When the store answered a call.
+/// Time of the store's answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AnswerTime {
     /// This process's clock before the call was sent (`asked`) and after its answer was received
     /// (`heard`).
     pub(super) asked: Monotonic,
     pub(super) heard: Monotonic,
-    /// When the store decided, by its own clock.
+    /// Time of the store's decision, by its own clock.
     pub(super) decided: Wall,
 }
 
 impl AnswerTime {
-    /// Whether the store decided this before `other`. If the calls overlapped, only the store's clock
-    /// tells their order. `None` if both have the same store time, as in a batch.
+    /// Compares two answers: true if the store decided this one before `other`. If the calls overlapped,
+    /// only the store's clock tells their order. `None` if both have the same store time, as in a batch.
     fn is_before(&self, other: &Self) -> Option<bool> {
         let is_together = self.asked < other.heard && other.asked < self.heard;
         match is_together {
@@ -177,7 +177,7 @@ impl LastAnswer {
         }
     }
 
-    /// Whether the store decided this before `other`.
+    /// Returns true if the store decided this before `other`.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         let is_before = self.answered.is_before(&other.answered);
         // Nothing drains within an instant, so the answer with more use is the later one.
@@ -185,14 +185,14 @@ impl LastAnswer {
     }
 }
 
-/// What is known of a key when a local share of it begins.
+/// Known state of a key when a local share of it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StartingPoint {
     /// Units left of the whole limit.
     pub(super) left: u64,
     /// For how much longer the key is banned.
     pub(super) ban: Option<Duration>,
-    /// When the key is at rest again.
+    /// Instant at which the key is at rest again.
     pub(super) rest: Monotonic,
     pub(super) noted: LastAnswer,
 }
@@ -308,7 +308,7 @@ impl DenialCache {
         answer.unwrap_or_default()
     }
 
-    /// What is known of a key, as a start for a local share of `active`.
+    /// Known state of a key, as a start for a local share of `active`.
     pub(super) fn starting_point(
         &self,
         key: Key<'_>,
@@ -468,7 +468,8 @@ fn note_entry(
     });
 }
 
-/// Whether a wait is longer than one full refill: then it is the ban's, unless the key owes something.
+/// Returns true if a wait is longer than one full refill: then it is the ban's, unless the key owes
+/// something.
 fn outlasts(decision: &Decision, limit: &Limit) -> bool {
     let wait = decision.retry_after();
     matches!(wait, Some(RetryAfter::After(wait)) if wait > limit.full_refill())

@@ -126,7 +126,7 @@ impl<S: RemoteStore> Inner<S> {
         self.hold_keys.add(cache.print(id.as_bytes()), keys);
     }
 
-    /// What a hold charged has changed, with its end if that is certain.
+    /// Forgets the refusals that depend on a hold; forgets the hold, too, if it is certainly over.
     fn forget_refusals(&self, id: &HoldId, is_over: bool) {
         let cache = &self.denial_cache;
         let id = cache.print(id.as_bytes());

@@ -52,7 +52,7 @@ impl<S: RemoteStore> InFlightSet<S> {
         self
     }
 
-    /// Whether shares had to have room for it.
+    /// Returns true if shares had to have room for the call.
     pub(super) fn is_capped(&self) -> bool {
         !self.beside.is_empty()
     }

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use super::shared_limit::SharedLimit;
 use crate::remote::RemoteFailure;
 
-/// What this node let pass of one key.
+/// Units of one key that this node admitted without the store.
 #[derive(Clone, Debug)]
 pub(super) struct LocalDebt {
     /// Units that the store knows nothing of.
@@ -36,9 +36,9 @@ pub(super) struct LocalDebt {
     /// The largest version of the limit since something is owed. More units than the present version
     /// holds are charged under this.
     largest: Arc<SharedLimit>,
-    /// Whether a ban began here that the store does not know.
+    /// True if a ban began here that the store does not know.
     pub(super) has_banned: bool,
-    /// Whether there is a debt for which no payment is under way.
+    /// True if there is a debt for which no payment is under way.
     pub(super) is_due: bool,
 }
 
@@ -145,7 +145,7 @@ impl LocalDebt {
         self.is_due || self.payment.is_some()
     }
 
-    /// Whether it is known of all units if the store charged them.
+    /// Returns true if it is known of all units whether the store charged them.
     pub(super) fn is_certain(&self) -> bool {
         self.uncertain.is_none()
     }

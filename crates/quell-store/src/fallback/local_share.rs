@@ -62,7 +62,7 @@ pub(super) struct LocalCharge<'a, 'r> {
     pub(super) key: Key<'a>,
     pub(super) charge: &'a Charge<'r>,
     pub(super) limits: Arc<SharedLimit>,
-    /// Whether the store may have made this charge already: then it is not owed.
+    /// True if the store may have made this charge already: then it is not owed.
     pub(super) may_be_charged: bool,
 }
 
@@ -75,13 +75,13 @@ pub(super) struct AnsweredCharge<'a, 'r> {
     pub(super) charge: &'a Charge<'r>,
     pub(super) decision: &'a Decision,
     pub(super) answered: AnswerTime,
-    /// What was charged.
+    /// Units charged.
     pub(super) units: u64,
-    /// Whether the share had to have room for it as well.
+    /// True if the share had to have room for the charge as well.
     pub(super) is_beside: bool,
 }
 
-/// What this node has admitted of each key.
+/// Units that this node has admitted of each key.
 #[derive(Debug, Default)]
 pub(super) struct LocalShares {
     table: Mutex<Table>,
@@ -104,18 +104,18 @@ struct Table {
     payments: u64,
     /// Units of payments that were sent and not answered.
     unanswered: u64,
-    /// Whether some keys share states.
+    /// True if some keys share states.
     has_overflowed: bool,
-    /// Whether other nodes have not repaid yet.
+    /// True if other nodes have not repaid yet.
     waits_for_others: bool,
-    /// Whether a server was gone a moment ago, or takes no writes.
+    /// True if a server was gone a moment ago, or takes no writes.
     is_recovering: bool,
 }
 
 /// A share that is out of the table, and its name there.
 type HeldShare = (Arc<[u8]>, Box<LocalShare>);
 
-/// What this node has admitted of one key.
+/// Units that this node has admitted of one key.
 #[derive(Clone, Debug)]
 struct LocalShare {
     limits: Arc<SharedLimit>,
@@ -123,16 +123,16 @@ struct LocalShare {
     state: State,
     /// The store's answer with which the share began.
     began_with: Option<LastAnswer>,
-    /// What it let pass.
+    /// Admitted units that the store has not charged yet.
     debt: LocalDebt,
     /// Until when the key needs room in its share beside the store, once the store decides again.
     recovers_until: Option<Instant>,
-    /// Whether the store decides the key again. If it fails again, the deciding state starts anew from its
+    /// True if the store decides the key again. If it fails again, the deciding state starts anew from its
     /// last answer.
     is_settled: bool,
     /// The length of the key's scope in bytes; `None` for a state of several keys, which is never repaid.
     scope: Option<u32>,
-    /// Whether its key is in the queue of those to be paid.
+    /// True if the key is in the queue of those to be paid.
     is_queued: bool,
 }
 
@@ -215,7 +215,7 @@ impl LocalShare {
             .is_some_and(|until| waits_for_others || now < until)
     }
 
-    /// Whether the share is no longer needed.
+    /// Returns true if the share is no longer needed.
     fn is_over(&self, now: Now) -> bool {
         let rests = || {
             let limit = &self.limits.share.limit;
@@ -450,9 +450,10 @@ impl LocalShares {
         decisions
     }
 
-    /// Whether the shares of these keys, on which the store decides again, have room for a call beside those
-    /// that are in flight. If so, `announce` runs before any other call is tried: it counts this one as in flight.
-    /// Returns what the shares say of the call; `Err` if they refuse it. Nothing is charged.
+    /// Admits a call if the shares of these keys, on which the store decides again, have room for it beside
+    /// the calls that are in flight. If so, `announce` runs before any other call is tried: it counts this
+    /// one as in flight. Returns what the shares say of the call; `Err` if they refuse it. Nothing is
+    /// charged.
     pub(super) fn admit<T>(
         &self,
         locals: &[LocalCharge<'_, '_>],
@@ -520,17 +521,18 @@ impl LocalShares {
         table.shares.capacity() * share + due + self.limits.lock().capacity() * limit
     }
 
-    /// Whether no key is kept.
+    /// Returns true if no key is kept.
     pub(super) fn is_empty(&self) -> bool {
         self.table.lock().shares.is_empty()
     }
 
-    /// Whether the store decides all keys, and nothing is owed.
+    /// Returns true if the store decides all keys, and nothing is owed.
     pub(super) fn is_settled(&self) -> bool {
         self.active.load(Ordering::Acquire) == 0
     }
 
-    /// Whether `key` was repaid so recently that others may not have repaid yet: it needs room in its share.
+    /// Returns true if `key` was repaid so recently that others may not have repaid yet: it needs room in
+    /// its share.
     pub(super) fn is_recovering(&self, key: &[u8], now: Instant) -> bool {
         let table = self.table.lock();
         let share = table.shares.get(key);
@@ -551,12 +553,12 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// Whether no share decides or is in force: calls are answered by the store alone.
+    /// Returns true if no share decides or is in force: calls are answered by the store alone.
     pub(super) fn is_idle(&self) -> bool {
         self.deciding.load(Ordering::Acquire) == 0 && self.is_settled()
     }
 
-    /// Whether `key` has a debt.
+    /// Returns true if `key` has a debt.
     pub(super) fn owes(&self, key: &[u8]) -> bool {
         let table = self.table.lock();
         let share = table.shares.get(key);
@@ -647,7 +649,7 @@ impl LocalShares {
         self.counted(&table);
     }
 
-    /// How many keys wait to be repaid.
+    /// Number of keys that wait to be repaid.
     pub(super) fn due(&self) -> usize {
         self.table.lock().due.len()
     }

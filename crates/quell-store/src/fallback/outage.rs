@@ -20,10 +20,10 @@ use crate::remote::RemoteStore;
 /// It is over once no answer was degraded for this long.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What is wrong with a store that does not decide every call.
+/// Trouble of a store that does not decide every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreTrouble {
-    /// When that was noticed first.
+    /// Time at which the trouble was first noticed.
     pub since: Wall,
     /// The last known reason, for an operator.
     pub reason: String,
@@ -32,7 +32,7 @@ pub struct StoreTrouble {
 /// Says what callers get during an outage, for the log.
 type Describe = Box<dyn Fn() -> String + Send + Sync>;
 
-/// Whether answers are degraded.
+/// State of an outage: answers are degraded, or not.
 #[derive(Default)]
 pub(super) struct Outage {
     ongoing: Mutex<Option<OngoingOutage>>,
@@ -55,7 +55,7 @@ struct OngoingOutage {
     since: Wall,
     /// The last answer that was degraded.
     last: Instant,
-    /// Why it was.
+    /// Reason of the last degraded answer.
     reason: String,
 }
 
@@ -78,7 +78,7 @@ impl Outage {
         since.is_none()
     }
 
-    /// Whether it would be over, if every server decides.
+    /// Returns true if the outage would be over, should every server decide.
     fn is_quiet(&self, now: Instant) -> bool {
         let ongoing = self.ongoing.lock();
         ongoing
@@ -97,7 +97,7 @@ impl Outage {
         *self.ongoing.lock() = None;
     }
 
-    /// Why answers are degraded, if they are.
+    /// Reason why answers are degraded, if they are.
     pub(super) fn trouble(&self) -> Option<StoreTrouble> {
         let ongoing = self.ongoing.lock();
         ongoing.as_ref().map(|ongoing| StoreTrouble {

@@ -19,10 +19,10 @@ use tokio::time::Instant;
 use super::local_share::RECOVERY;
 use crate::remote::RemoteFailure;
 
-/// How often nodes report their debts, and ask about those of others.
+/// Interval at which nodes report their debts, and ask about those of others.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long to wait for others: about ten times what it takes to repay as many keys as are kept.
+/// Longest wait for others: about ten times what it takes to repay as many keys as are kept.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// Servers that were gone a moment ago or take no writes, and what other nodes owe.
@@ -39,11 +39,11 @@ struct Server<V> {
     name: V,
     /// Until when nodes may need to find it and repay, if it was gone.
     recovers_until: Option<Instant>,
-    /// What it said when it refused a write, until it takes writes again.
+    /// Refusal of a write by this server, until it takes writes again.
     refusal: Option<RemoteFailure>,
 }
 
-/// What is known about other nodes.
+/// Debts of other nodes, as far as known.
 #[derive(Debug, Default)]
 struct Others {
     asked: Option<Instant>,
@@ -61,8 +61,8 @@ impl<V: Clone + Eq> Recovery<V> {
         }
     }
 
-    /// Whether it is time to ask again whether others have debts; if so, this counts as asking.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    /// Returns true, and counts as asking, if others are to be asked again for their debts.
+    pub(super) fn take_due(&self, now: Instant) -> bool {
         let mut others = self.others.lock();
         let is_due = others
             .asked
@@ -129,7 +129,7 @@ impl<V: Clone + Eq> Recovery<V> {
         readonly.map(|server| server.name.clone()).collect()
     }
 
-    /// What one of these servers said that takes no writes. They are only looked up if there is any.
+    /// Refusal of one of these servers, if one takes no writes. They are only looked up if there is any.
     pub(super) fn refusal_of(&self, mut servers: impl Iterator<Item = V>) -> Option<RemoteFailure> {
         if !self.is_any() {
             return None;
@@ -141,12 +141,12 @@ impl<V: Clone + Eq> Recovery<V> {
         })
     }
 
-    /// Whether any server was gone a moment ago or takes no writes.
+    /// Returns true if any server was gone a moment ago or takes no writes.
     pub(super) fn is_any(&self) -> bool {
         self.is_any.load(Ordering::Acquire)
     }
 
-    /// Whether a server was gone a moment ago.
+    /// Returns true if the server was gone a moment ago.
     pub(super) fn has(&self, name: &V, now: Instant) -> bool {
         let all = self.servers.lock();
         let known = all.iter().find(|server| server.name == *name);
@@ -180,8 +180,8 @@ mod tests {
     fn others_are_waited_for_as_long_as_they_owe_and_not_for_ever() {
         let recovery = Recovery::<u8>::new();
         let start = Instant::now();
-        assert!(recovery.is_due(start) && !recovery.is_due(start + POLL_INTERVAL / 2));
-        assert!(recovery.is_due(start + POLL_INTERVAL));
+        assert!(recovery.take_due(start) && !recovery.take_due(start + POLL_INTERVAL / 2));
+        assert!(recovery.take_due(start + POLL_INTERVAL));
         assert!(!recovery.hear(None, start) && !recovery.hear(Some(false), start));
         assert!(recovery.hear(Some(true), start));
         // A missing answer changes nothing.

@@ -24,7 +24,7 @@ const ROUNDING: Duration = Duration::from_micros(1);
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     pub(super) cost: u64,
-    /// When the store was asked: the wait is over no later than this plus its length.
+    /// Instant of the call to the store: the wait is over no later than this plus its length.
     asked: Monotonic,
     /// After the store answered: waits are counted down from here, so they are never too short.
     pub(super) heard: Monotonic,
@@ -76,8 +76,7 @@ impl Refusal {
         })
     }
 
-    /// How long `cost` had to wait when the refusal was heard, where `self.cost` had to wait so
-    /// long.
+    /// Wait of `cost` when the refusal was received, where `self.cost` had to wait `wait`.
     fn wait_of(&self, active: &ActiveLimit, cost: Cost, wait: Duration) -> Option<RetryAfter> {
         let is_larger = cost.get() > self.cost;
         if cost.get() > self.decision.limit {
@@ -106,8 +105,8 @@ impl Refusal {
         }
     }
 
-    /// Whether the answers to other calls follow from the time at which the key is at rest, as this answer
-    /// does.
+    /// Returns true if the answers to other calls follow from the time at which the key is at rest, as this
+    /// answer does.
     fn is_mirrored(&self, active: &ActiveLimit) -> bool {
         let heard = &self.decision;
         let mirrored =
@@ -214,8 +213,8 @@ mod tests {
             );
         }
 
-        /// How many calls of each cost can be answered after refusals of each cost that were received at
-        /// `heard`; each answer must equal the limit's own.
+        /// Number of calls of each cost that can be answered after refusals of each cost that were received
+        /// at `heard`; each answer must equal the limit's own.
         fn check(&mut self, heard: u64) -> u32 {
             let mut answered = 0;
             for cost in 1..=22 {

@@ -54,7 +54,7 @@ impl<S: RemoteStore> Drop for RunningPayment<S> {
 }
 
 impl<S: RemoteStore> Inner<S> {
-    /// Whether there is background work.
+    /// Returns true if there is background work.
     pub(super) fn has_work(&self) -> bool {
         !self.shares.is_empty()
             || self.store.is_any_gone()
@@ -64,13 +64,13 @@ impl<S: RemoteStore> Inner<S> {
 
     /// Makes sure that a task probes lost servers, repays debts, and detects the end of an outage.
     pub(super) fn keep_repaying(self: &Arc<Self>) {
-        if !self.has_work() || !self.repaying.begins() {
+        if !self.has_work() || !self.repaying.try_begin() {
             return;
         }
         // If the task is dropped before its work is done.
         let task = scopeguard::guard(Arc::downgrade(self), |inner| {
             if let Some(inner) = inner.upgrade() {
-                inner.repaying.is_lost();
+                inner.repaying.mark_lost();
                 // No task would notice the end of the outage.
                 inner.outage.forget();
             }
@@ -87,7 +87,7 @@ impl<S: RemoteStore> Inner<S> {
                     return;
                 };
                 pause = inner.repay(pause).await;
-                if inner.repaying.ends(|| inner.has_work()) {
+                if inner.repaying.try_end(|| inner.has_work()) {
                     ScopeGuard::into_inner(task);
                     return;
                 }
@@ -149,7 +149,7 @@ impl<S: RemoteStore> Inner<S> {
     /// Reports this node's debts to other nodes and reads theirs, if it is time for that.
     async fn exchange_debts(&self) {
         let is_gone = self.store.is_any_gone() && !self.store.is_spread();
-        if is_gone || !self.recovery.is_due(Instant::now()) {
+        if is_gone || !self.recovery.take_due(Instant::now()) {
             return;
         }
         let owes = self.shares.owed() > 0;

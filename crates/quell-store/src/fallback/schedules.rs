@@ -575,7 +575,7 @@ fn work_that_comes_as_the_task_ends_is_done() {
             let (background, work) = (Arc::clone(&background), Arc::clone(&work));
             move |may_be_lost: bool| {
                 work.fetch_add(1, Ordering::SeqCst);
-                if !background.begins() {
+                if !background.try_begin() {
                     return;
                 }
                 let (background, work) = (Arc::clone(&background), Arc::clone(&work));
@@ -589,10 +589,10 @@ fn work_that_comes_as_the_task_ends_is_done() {
                         }
                         tasks.fetch_sub(1, Ordering::SeqCst);
                         if is_lost {
-                            background.is_lost();
+                            background.mark_lost();
                             return;
                         }
-                        if background.ends(|| work.load(Ordering::SeqCst) > 0) {
+                        if background.try_end(|| work.load(Ordering::SeqCst) > 0) {
                             return;
                         }
                     }

@@ -34,7 +34,7 @@ impl SharedLimit {
         })
     }
 
-    /// Whether states under it grow with their use.
+    /// Returns true if states under the limit grow with their usage.
     pub(super) fn grows(&self) -> bool {
         let algorithm = self.share.limit.algorithm();
         matches!(

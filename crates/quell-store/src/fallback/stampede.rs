@@ -32,7 +32,7 @@ pub(super) struct StampedeGate {
 #[derive(Debug, Default)]
 struct State {
     probing: usize,
-    /// How many may ask at a time, besides the first.
+    /// Number of callers that may ask at a time, besides the first.
     more: usize,
     /// Waiting callers, in order of arrival.
     waiting: VecDeque<oneshot::Sender<Turn>>,

@@ -20,7 +20,7 @@ pub(super) enum Machine {
     Synced(SyncedKey),
 }
 
-/// What the store is asked.
+/// Request to the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
     /// To charge units in advance.
@@ -29,7 +29,7 @@ pub(super) enum Ask {
     Totals(SyncRequest),
 }
 
-/// What the store said.
+/// Reply of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StoreReply {
     /// It decided on units, then.
@@ -74,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// Whether calls have to read the clock under the lock, as [`Lease::ends_with_window`] says.
+    /// Returns true if calls have to read the clock under the lock, as [`Lease::ends_with_window`] says.
     #[inline]
     pub(super) fn ends_with_window(&self) -> bool {
         matches!(self, Self::Leased(lease) if lease.ends_with_window())
@@ -174,7 +174,8 @@ impl Machine {
         }
     }
 
-    /// Whether it must not be dropped: the store is to answer, or to charge something.
+    /// Returns true if the lease must not be dropped: a reply of the store is due, or the store has to
+    /// charge something.
     pub(super) const fn is_busy(&self) -> bool {
         match self {
             Self::Leased(lease) => lease.is_asking(),

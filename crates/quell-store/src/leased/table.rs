@@ -53,7 +53,7 @@ pub(super) struct LeaseTable {
     /// Names this process to the store.
     pub(super) process: u64,
     shards: Box<[Mutex<Shard>]>,
-    /// Whether a task looks for units to give back.
+    /// True if a task looks for units to give back.
     pub(super) is_tended: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct LeaseTable {
 #[derive(Default)]
 struct Shard {
     leases: HashMap<Fingerprint, HotKey, BuildHasherDefault<PrintHasher>>,
-    /// How often keys without a lease were asked for in this interval.
+    /// Number of requests for keys without a lease in this interval.
     sketch: Vec<u8>,
     begun: Monotonic,
     /// Numbers the leases, so that an answer never reaches another lease on its key.
@@ -80,9 +80,9 @@ struct HotKey {
     number: u64,
     /// Under which limit; `None` since rules were read.
     limit: Option<LimitId>,
-    /// What callers were allowed here, and what the store was told and said.
+    /// Calls that were allowed here, and requests to the store and its replies.
     audit: Box<KeyAudit>,
-    /// What was last charged for it, or is to be charged.
+    /// Set that was last charged for the key, or is to be charged.
     charged: Option<Arc<OwnedSet>>,
     /// Until when its state is known to exist on the store.
     proof: Proof,
@@ -113,19 +113,19 @@ pub(super) struct UnitsBack {
 /// A request that has to be sent. The sender is dropped when the answer has come.
 pub(super) type NewFlight = (Flight, watch::Sender<()>);
 
-/// How a charge is tried.
+/// Attempt at a charge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt<'a> {
-    /// When the call read `clock`.
+    /// Reading of `clock` by the call.
     pub(super) now: Now,
     pub(super) clock: &'a dyn Clock,
-    /// Whether it is the whole set: no other limit has yet to decide.
+    /// True if the charge is the whole set: no other limit has yet to decide.
     pub(super) is_alone: bool,
-    /// Whether the same call was tried before.
+    /// True if the same call was tried before.
     pub(super) is_again: bool,
 }
 
-/// What a lease says to one charge.
+/// Decision of a lease on one charge.
 pub(super) enum LeaseDecision {
     Decided(Decision),
     Wait(watch::Receiver<()>),
@@ -139,7 +139,8 @@ impl std::fmt::Debug for LeaseTable {
 }
 
 impl Shard {
-    /// Whether a key that has no lease was asked for so often that it should have one. A call counts once.
+    /// Returns true if a key without a lease was requested so often that it should have one. A call counts
+    /// once.
     fn is_hot(&mut self, print: Fingerprint, now: Monotonic, is_again: bool) -> bool {
         if self.sketch.is_empty() || now.since(self.begun) >= DEMAND_INTERVAL {
             self.sketch.clear();
@@ -215,8 +216,8 @@ impl Shard {
         Some(hot)
     }
 
-    /// What the hot keys give back, all of it or what nobody asks for, and what the store is to be told of units
-    /// that are not charged. Keys that nobody uses lose their places.
+    /// Collects units that the hot keys give back, all of them or the idle ones, and uncharged units that
+    /// the store is to charge. Keys that nobody uses lose their places.
     fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Found) {
         for (print, hot) in &mut self.leases {
             let excess = hot.audit.judge(now);
@@ -268,7 +269,7 @@ impl Shard {
     }
 }
 
-/// What hot keys have for the store.
+/// Units of hot keys that are due at the store.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) backs: Vec<UnitsBack>,
@@ -324,7 +325,7 @@ impl LeaseTable {
         }
     }
 
-    /// What leases have done so far. Visits all of them.
+    /// Returns the counts of leases so far. Visits all of them.
     pub(super) fn numbers(&self, now: Monotonic) -> LeaseNumbers {
         let mut numbers = LeaseNumbers::default();
         for shard in &self.shards {
@@ -354,7 +355,7 @@ impl LeaseTable {
         all
     }
 
-    /// What the hot keys have for the store, all of it or what is due.
+    /// Returns the units of hot keys that are for the store, all of them or the due ones.
     pub(super) fn give_back(&self, now: Monotonic, all: bool) -> Found {
         let mut found = Found::default();
         for shard in &self.shards {

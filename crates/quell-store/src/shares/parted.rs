@@ -45,7 +45,7 @@ impl Drop for Taken {
     }
 }
 
-/// What shares answered to charges.
+/// Answers of shares to charges.
 pub(super) struct Take {
     pub(super) decisions: Vec<Decision>,
     pub(super) taken: Vec<Taken>,
@@ -94,7 +94,7 @@ impl<'a, 'r> Parted<'a, 'r> {
         self.shared.iter().filter_map(peek).collect()
     }
 
-    /// Whether no share refuses, apart from those of limits in shadow.
+    /// Returns true if no share refuses, apart from those of limits in shadow.
     pub(super) fn pass(&self, decisions: &[Decision]) -> bool {
         let mut each = self.shared.iter().zip(decisions);
         each.all(|((place, _), decision)| {

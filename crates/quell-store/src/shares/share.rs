@@ -10,7 +10,7 @@ use quell_core::time::Monotonic;
 use quell_shares::cell::{self, Cell};
 use quell_shares::plan::MICRO;
 
-/// When to ask again where no schedule says: shares move within three reports of the nodes.
+/// Retry time where no schedule says one: shares move within three reports of the nodes.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The part of one limit that this process has.
@@ -55,7 +55,7 @@ impl Share {
             .store(instant.as_nanos(), Ordering::Relaxed);
     }
 
-    /// What calls have asked for since this was last called.
+    /// Returns the counts of calls since the last call of this function.
     #[must_use]
     pub fn take_counts(&self) -> ShareCounts {
         ShareCounts {

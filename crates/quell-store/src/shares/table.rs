@@ -30,7 +30,7 @@ struct Inner {
     parts: Mutex<Parts>,
 }
 
-/// What the table is made of.
+/// Parts of the table.
 #[derive(Debug, Default)]
 struct Parts {
     /// The names of limits, by the fingerprints of their keys.
@@ -94,7 +94,7 @@ impl Shares {
         self.with(key, |share| share.cloned())
     }
 
-    /// Whether a share of the set is missing, or no coordinator grants it.
+    /// Returns true if a share of the set is missing, or no coordinator grants it.
     pub(super) fn is_degraded(&self, set: &LimitSet<'_>, now: Monotonic) -> bool {
         let mut shared = set.charges().iter().filter(|charge| is_shared(charge));
         shared.any(|charge| {
@@ -127,7 +127,7 @@ impl Shares {
     }
 }
 
-/// Whether a fleet shares the limit of a charge.
+/// Returns true if a fleet shares the limit of a charge.
 pub(super) const fn is_shared(charge: &Charge<'_>) -> bool {
     matches!(charge.policy.rung, Rung::Shares(_))
 }

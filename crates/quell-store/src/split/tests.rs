@@ -29,7 +29,7 @@ struct Log {
     refunds: Vec<usize>,
 }
 
-/// What happens to a call to a place.
+/// Fate of a call to a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Answered,

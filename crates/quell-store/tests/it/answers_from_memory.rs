@@ -1,5 +1,5 @@
-//! What callers are told from memory, under leased and synced limits: a wait suffices, what remains could be
-//! admitted, and a key is at rest when they are told, as far as the rules allow servers to err.
+//! Answers from memory under leased and synced limits: a wait suffices, what remains could be admitted, and
+//! a key is at rest at the stated time, as far as the rules allow servers to err.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -20,10 +20,10 @@ use quell_core::verdict::Verdict;
 use crate::leased::Fleet;
 use crate::rules::rule;
 
-/// How far two nodes may exceed a limit.
+/// Amount by which two nodes may exceed a limit.
 const BOUND: u64 = 24;
 
-/// How long a lease lasts, and the longest time between two calls to the store about a key that is asked for.
+/// Lifetime of a lease, and the longest time between two calls to the store about a key that is in use.
 const LIFE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -81,7 +81,7 @@ fn limits() -> Vec<(Limit, Duration)> {
 struct Case {
     limit: usize,
     rung: Rung,
-    /// How many of the two nodes are asked.
+    /// Number of the two nodes that are asked.
     busy: usize,
     /// Between two calls, in microseconds, and what they cost.
     calls: Vec<(u64, u64, usize)>,
@@ -118,7 +118,7 @@ impl Fleet {
         }
     }
 
-    /// What a call that asks the store now is told.
+    /// Answer to a call that asks the store now.
     async fn known(&self) -> Known {
         let query = Query::new("shop").entry("user", "alice");
         let peeked = self.nodes[0].peek(&query).await.unwrap();
@@ -131,7 +131,7 @@ impl Fleet {
     }
 }
 
-/// What the store had left at a time, and when the key would be at rest.
+/// Remainder at the store at a time, and the instant at which the key would be at rest.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     at: Monotonic,
@@ -150,7 +150,7 @@ fn rest_was_known(known: &[Known], told: Monotonic, slack: Duration, case: &Case
 }
 
 impl Fleet {
-    /// How long the store itself would let a call of this cost wait.
+    /// Wait of a call of this cost by the store's own answer.
     async fn exact_wait(&self, cost: u64) -> Duration {
         let query = Query::new("shop").entry("user", "alice");
         let query = query.cost(Cost::new(cost).unwrap());
@@ -229,7 +229,7 @@ fn slacks(limit: &Limit, production: Duration, rung: Rung) -> (Duration, Duratio
     (slack, of_end, if is_synced { slack } else { of_end })
 }
 
-/// What remains is what the store had known, and what the node holds.
+/// The remainder equals what the store had known, and what the node holds.
 fn remaining_was_known(
     known: &[Known],
     (before, held): (Known, u64),

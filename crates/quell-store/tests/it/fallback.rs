@@ -289,7 +289,8 @@ async fn random_holds_have_the_answers_of_the_model() {
     }
 }
 
-/// What a reservation cost in the end shows in refusals at once: more of it lengthens their wait, less ends them.
+/// The final cost of a reservation shows in refusals at once: more of it lengthens their wait, less ends
+/// them.
 #[tokio::test]
 async fn a_refusal_knows_what_a_reservation_cost_in_the_end() {
     for (actual, wait_ms) in [(9, Some(500)), (5, Some(100)), (4, None)] {

@@ -29,17 +29,17 @@ use quell_testkit::wait::paced_by;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a command is on its way.
+/// Travel time of a command.
 pub(crate) const WAY: Duration = Duration::from_millis(1);
 
-/// How long a server waits for an answer.
+/// Time that a server waits for an answer.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Failures in a row, and from the first to the last of them, after which the store counts as gone.
 const FAILURES: u32 = 5;
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// How long a record lasts of a server that owes.
+/// Lifetime of the record of a server that owes.
 const OWING: Duration = Duration::from_secs(3);
 
 /// Tokio's time as both clocks.
@@ -53,7 +53,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// How the store is.
+/// Condition of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Up,
@@ -63,7 +63,7 @@ pub(crate) enum Condition {
     Down,
 }
 
-/// What servers share.
+/// State that servers share.
 pub(crate) struct Shared {
     model: Mutex<Arc<ModelStore>>,
     condition: watch::Sender<Condition>,
@@ -101,7 +101,7 @@ impl Shared {
         })
     }
 
-    /// How many commands it has executed so far.
+    /// Number of commands that it has executed so far.
     pub(crate) fn executed(&self) -> u64 {
         self.executed.load(Ordering::Relaxed)
     }
@@ -133,7 +133,7 @@ impl Shared {
         self.owing.lock().clear();
     }
 
-    /// What it knows now.
+    /// Copy of its current state.
     pub(crate) fn copy(&self) -> Arc<ModelStore> {
         Arc::new(ModelStore::clone(&self.model.lock()))
     }
@@ -173,7 +173,7 @@ impl Shared {
 pub(crate) struct FlakyStore {
     shared: Arc<Shared>,
     breaker: Arc<Mutex<Breaker>>,
-    /// How long a command is on this way; `None` if it does not arrive.
+    /// Travel time of a command on this way; `None` if it does not arrive.
     way: Arc<Mutex<Option<Duration>>>,
 }
 
@@ -181,7 +181,7 @@ pub(crate) struct FlakyStore {
 struct Breaker {
     failures: u32,
     since: Option<Instant>,
-    /// When the next probe is due, and the pause before it, while the store counts as gone.
+    /// Instant of the next probe, and the pause before it, while the store counts as gone.
     open: Option<(Instant, Duration)>,
     /// Spreads the pauses of servers.
     spread: u32,
@@ -293,7 +293,7 @@ impl FlakyStore {
     }
 }
 
-/// What these tests never ask for.
+/// Error of operations that these tests never use.
 const UNASKED: StoreError = StoreError::Unable("these tests do not ask for it");
 
 fn unasked() -> RemoteFailure {

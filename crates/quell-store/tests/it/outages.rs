@@ -31,7 +31,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Scenarios in each run.
 const SEEDS: u64 = 24;
 
-/// How long calls go on after the last outage.
+/// Time for which calls go on after the last outage.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
 type Node = Limiter<LeasedStore<FallbackStore<FlakyStore>>>;
@@ -43,7 +43,7 @@ enum Step {
     Synced,
 }
 
-/// How the store fails.
+/// Kind of failure of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// It stands still, and goes on.
@@ -63,7 +63,7 @@ struct Fault {
     length: Duration,
 }
 
-/// What the limit is, in a form that an auditor can judge.
+/// Limit in a form that an auditor can judge.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     /// `burst + rate * d`, the rate per second.
@@ -90,7 +90,7 @@ struct Scenario {
     faults: Vec<Fault>,
 }
 
-/// When a unit was admitted, by key.
+/// Times of admitted units, by key.
 type Admitted = Arc<Mutex<HashMap<usize, Vec<u64>>>>;
 
 fn bucket(rate: u64, burst: u64) -> (Limit, Kept) {
@@ -140,7 +140,7 @@ impl Kept {
         }
     }
 
-    /// What is stated without outages.
+    /// Stated excess without outages.
     const fn in_health(self) -> u64 {
         match self {
             Self::FixedWindow(limit, _) => 2 * limit,
@@ -150,7 +150,7 @@ impl Kept {
 }
 
 impl Scenario {
-    /// What is stated, over `rate * d`, or in a window.
+    /// Stated excess over `rate * d`, or in a window.
     fn stated(&self) -> u64 {
         let limit = self.kept.limit();
         let bound = match self.step {
@@ -238,7 +238,7 @@ impl Scenario {
         admitted.values().map(Vec::len).max().unwrap()
     }
 
-    /// When calls were admitted, by key.
+    /// Runs the scenario; returns the times of admitted calls, by key.
     async fn run(&self) -> HashMap<usize, Vec<u64>> {
         let clock = Arc::new(TokioClock(Instant::now()));
         let shared = Shared::new(&clock);
@@ -288,7 +288,7 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// What is offered of one bucket of 1,000/s and 100 at once, six times that.
+/// Scenario with six times the calls that one bucket of 1,000/s and 100 at once admits.
 fn flood(step: Step, faults: Vec<Fault>) -> Scenario {
     let (limit, kept) = bucket(1_000, 100);
     Scenario {

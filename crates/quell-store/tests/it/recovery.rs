@@ -16,7 +16,7 @@ use crate::rules::{rule, shop};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What both may admit together.
+/// Units that both may admit together.
 const LIMIT: u64 = 1_000;
 
 /// One of two servers, and its way to the store.
@@ -31,7 +31,7 @@ impl Node {
         self.limiter.try_acquire(&query).await.unwrap()
     }
 
-    /// How many of these calls it admits.
+    /// Number of these calls that it admits.
     async fn passed(&self, calls: usize) -> u64 {
         let mut passed = 0;
         for _ in 0..calls {

@@ -350,7 +350,7 @@ fn limiter_of(limit: &Limit) -> (Limiter<MemoryStore>, Arc<ManualClock>) {
 struct Admitted {
     millis: u64,
     cost: u64,
-    /// When something was last charged, be it given back later, while nothing was used.
+    /// Instant of the last charge, be it given back later, while nothing was used.
     since: u64,
 }
 
@@ -460,7 +460,7 @@ async fn overlapping_refunds_admit_no_more_than_the_bound() {
     }
 }
 
-/// What was admitted and not given back would be admitted if the rest had never come.
+/// Admitted units that are not given back would be admitted if the rest had never come.
 #[tokio::test]
 async fn refunds_let_in_nothing_that_would_not_fit_without_the_refused_calls() {
     let millis = Duration::from_millis;

@@ -55,7 +55,7 @@ fn window(limit: u64) -> Limit {
     window.build().unwrap()
 }
 
-/// What an agent would do.
+/// Stand-in for an agent.
 struct Agent {
     clock: Arc<ManualClock>,
     shares: Shares,
@@ -140,7 +140,7 @@ async fn ask<S: HoldStore>(limiter: &Limiter<S>) -> Verdict {
     limiter.try_acquire(&Query::new("shop")).await.unwrap()
 }
 
-/// What is left of each limit.
+/// Remainder of each limit.
 async fn left<S: HoldStore>(limiter: &Limiter<S>) -> Vec<u64> {
     let verdict = limiter.peek(&Query::new("shop")).await.unwrap();
     verdict
@@ -335,7 +335,7 @@ struct Mixed {
     agent: Agent,
     strict: SlowModel,
     limiter: Limiter<RungStore<LeasedStore<SlowModel>, SharesStore>>,
-    /// How many calls were allowed, and what the share says that it admitted.
+    /// Number of allowed calls, and the count that the share gives for them.
     allowed: u64,
     admitted: u64,
     /// Units that may have ended with a lease, which count as used.

@@ -1,5 +1,5 @@
-//! How often servers with leased and synced rules ask their store about a busy key: no more often than
-//! `quell rules explain` says, however much is offered.
+//! Calls of servers with leased and synced rules to their store about a busy key: no more often than `quell
+//! rules explain` says, however much is offered.
 //!
 //! Time is tokio's, paused: it goes on when nobody has anything to do, and a command takes a millisecond.
 
@@ -22,11 +22,11 @@ use tokio::time::Instant;
 use crate::flaky_store::{FlakyStore, Shared, TokioClock};
 use crate::rules::{rule, shop};
 
-/// How long calls are counted, from rest on.
+/// Time for which calls are counted, from rest on.
 const SECONDS: u64 = 2;
 
-/// What a limit may be exceeded by in millionths, on how many servers, how many of them are asked, and for how many
-/// times the limit.
+/// Excess over a limit in millionths, the number of servers, the number of them that are asked, and the
+/// load as a multiple of the limit.
 const LOADS: [(u32, u32, u64, u64); 7] = [
     (10_000, 2, 2, 100),
     (10_000, 3, 3, 2),
@@ -44,7 +44,7 @@ struct Load {
     limit: Limit,
     rung: Rung,
     nodes: u32,
-    /// How many of the servers are asked.
+    /// Number of servers that are asked.
     asked: u64,
     /// Calls in each millisecond.
     calls: u64,
@@ -148,7 +148,7 @@ fn explained(limit: &Limit, rung: Rung) -> Option<u64> {
     Some(per_second * SECONDS + from_rest * starts)
 }
 
-/// What is wrong with this load, of a limit that produces `rate` a second.
+/// Complaint about the load's result, for a limit that produces `rate` a second.
 fn judge(load: &Load, rate: u64) -> Option<String> {
     let explained = explained(&load.limit, load.rung)?;
     let (admitted, executed) = load.run();
