@@ -32,7 +32,7 @@ pub(crate) struct RawDecision {
     z: i64,
     /// The decision itself, if the last path of the script made it.
     complete: Option<LimitView>,
-    /// How much longer a ban lasts, in microseconds.
+    /// Time left of the ban, in microseconds.
     pub(crate) ban_left: u64,
     /// The clock of the server that decided, in microseconds.
     pub(crate) now: u64,
@@ -99,7 +99,7 @@ impl RawDecision {
         self.flags & BAN_STARTS != 0
     }
 
-    /// Whether the limit allows the call.
+    /// Returns true if the limit allows the call.
     pub(crate) const fn allows(self) -> bool {
         self.fits() && !self.is_banned()
     }
@@ -189,7 +189,7 @@ pub(crate) fn strange(reply: &Value) -> Failure {
     Failure::Unknown(format!("a reply that means nothing: {reply:?}"))
 }
 
-/// What the script answered.
+/// Reply of the script on a set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SetReply {
     /// The reply about each limit, and how many holds expired, in whatever process they were made.
@@ -252,14 +252,14 @@ pub(crate) fn decisions(
 struct LimitView {
     limit: u64,
     remaining: u64,
-    /// How long until the cost fits; `None`: never.
+    /// Time until the cost fits; `None`: never.
     wait: Option<Duration>,
     reset_after: Duration,
     delay: Duration,
 }
 
 impl LimitNumbers {
-    /// What the numbers of a reply mean for a cost, of which `taken` units were charged.
+    /// Decision that the numbers of a reply mean for a cost, of which `taken` units were charged.
     fn view(&self, raw: RawDecision, cost: u64, taken: u64) -> LimitView {
         let before = natural(raw.x);
         let used = before.saturating_add(taken);

@@ -44,7 +44,7 @@ const STATES: usize = 8;
 /// goes on from there.
 const MAX_PASSED: usize = 20_000;
 
-/// What a member of the list is.
+/// Meaning of a member of the list.
 enum Listing {
     /// No ban in force: it leaves the list.
     Gone,
@@ -202,7 +202,7 @@ impl<'a> Bans<'a> {
         Ok(members)
     }
 
-    /// What these members are, up to the one with which as many bans are found as are left to find.
+    /// Reads these members, up to the one with which as many bans are found as are left to find.
     async fn read_names(
         &self,
         names: &[(Vec<u8>, u64)],
@@ -243,7 +243,7 @@ impl<'a> Bans<'a> {
         Ok(all)
     }
 
-    /// How many listed bans are not over.
+    /// Number of listed bans that are not over.
     pub(crate) async fn count(&self, now: Now) -> Result<usize, Failure> {
         let [list, _] = self.servers.names.bans();
         let now = match self.servers.clock {
@@ -289,7 +289,7 @@ impl<'a> Bans<'a> {
             .collect())
     }
 
-    /// What lies beside each of these states: a reason, and when its ban ends.
+    /// Entries beside each of these states: a reason, and the end of its ban.
     async fn reasons(&self, names: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Failure> {
         let servers = self.servers;
         let kept = names.iter().map(|name| servers.names.ban_reason(name));
@@ -304,7 +304,7 @@ impl<'a> Bans<'a> {
         Ok(texts)
     }
 
-    /// How much longer the bans in these states last, and when they end, in microseconds.
+    /// Time left of the bans in these states, and their ends, in microseconds.
     async fn ends(&self, names: &[Vec<u8>], now: Now) -> Result<Vec<(u64, u64)>, Failure> {
         let servers = self.servers;
         let head = [servers.clock.head(Opcode::Look, Duration::ZERO, now)];

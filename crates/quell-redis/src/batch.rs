@@ -69,8 +69,8 @@ const MAX_KEYS: usize = 256;
 pub(crate) struct Batcher {
     link: Arc<Link>,
     timeout: Duration,
-    /// Whether calls that wait at the same time may go together: they may not on a cluster, where a
-    /// script sees one slot.
+    /// True if calls that wait at the same time may go together: they may not on a cluster, where a script
+    /// sees one slot.
     is_batching: bool,
     state: Mutex<State>,
 }
@@ -78,20 +78,20 @@ pub(crate) struct Batcher {
 #[derive(Debug)]
 struct State {
     waiting: Queue<QueuedCall>,
-    /// How many calls a batch may have now.
+    /// Number of calls that a batch may have now.
     window: Window,
-    /// When the last answer came.
+    /// Instant of the last answer.
     last_answer: Instant,
     /// Script calls that were sent and not answered.
     in_flight: usize,
-    /// How many of them were sent alone.
+    /// Number of them that were sent alone.
     alone: usize,
-    /// How often the calls sent alone were given up.
+    /// Number of calls sent alone that were given up.
     given_up: u64,
-    /// Whether a task is about to send a batch. If not, calls are queued only because
+    /// True while a task is about to send a batch. If not, calls are queued only because
     /// [`State::max_in_flight`] are in flight.
     is_sending: bool,
-    /// Whether the server answered the last script call, and also a batch before it.
+    /// True if the server answered the last script call, and also a batch before it.
     is_settled: bool,
     /// Batches of one call in a row.
     singles: u8,
@@ -112,7 +112,7 @@ impl State {
         }
     }
 
-    /// Whether a call that comes now is sent alone. It never overtakes a queued call.
+    /// Returns true if a call that comes now is sent alone. It never overtakes a queued call.
     fn is_sent_alone(&self) -> bool {
         let most = if self.singles < MAX_SINGLES {
             1
@@ -138,7 +138,7 @@ struct InFlightCall {
     batcher: Arc<Batcher>,
     began: Instant,
     queued: usize,
-    /// Whether the batch had as many calls as it may have.
+    /// True if the batch had as many calls as it may have.
     was_full: bool,
     is_answered: bool,
     /// For a call that was sent alone: [`State::given_up`] at that time.
@@ -197,7 +197,7 @@ fn fail_all(queued: Vec<QueuedCall>, failure: &Failure) {
     }
 }
 
-/// What happens to a new call.
+/// Way of a new call.
 enum Entry {
     /// Its caller sends it, alone.
     Alone(InFlightCall),
@@ -237,13 +237,13 @@ impl Batcher {
         })
     }
 
-    /// Whether the queue fills a batch.
+    /// Returns true if the queue fills a batch.
     fn is_batch_full(&self) -> bool {
         let state = self.state.lock();
         state.waiting.len() >= state.window.size()
     }
 
-    /// Whether a call that comes now is refused, because the store could not answer it in time.
+    /// Returns true if a call that comes now is refused, because the store could not answer it in time.
     pub(crate) fn is_full(&self) -> bool {
         self.state.lock().waiting.is_full()
     }
@@ -425,7 +425,7 @@ async fn send_waiting(mut task: SendTask) {
     drop(in_flight_call);
 }
 
-/// Whether the server answered; an error is an answer.
+/// Returns true if the server answered; an error is an answer.
 const fn is_answer<T>(answer: &Result<T, Failure>) -> bool {
     !matches!(
         answer,

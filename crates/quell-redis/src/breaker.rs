@@ -37,7 +37,7 @@ const PROBE_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Breaker {
     state: Mutex<State>,
-    /// Whether `state` is open; read without the lock.
+    /// True if `state` is open; read without the lock.
     is_open: AtomicBool,
 }
 
@@ -45,11 +45,11 @@ pub(crate) struct Breaker {
 enum State {
     Closed {
         failures: u32,
-        /// When the first of them was noted.
+        /// Instant of the first of them.
         since: Option<Instant>,
     },
     Open {
-        /// When the next probe may go.
+        /// Instant from which the next probe may go.
         until: Instant,
         pause: Duration,
         reason: String,
@@ -63,7 +63,7 @@ impl State {
     };
 }
 
-/// What a call may do.
+/// Permission of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// Try the store.
@@ -89,7 +89,7 @@ impl Breaker {
         }
     }
 
-    /// Whether calls fail at once.
+    /// Returns true if calls fail at once.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
@@ -107,7 +107,7 @@ impl Breaker {
         }
     }
 
-    /// Why the store is thought to be gone at `now`, if it is, and whether a probe may go.
+    /// Reason why the store is thought to be gone at `now`, if it is, and whether a probe may go.
     pub(crate) fn gone(&self, now: Instant) -> Option<(String, bool)> {
         match &*self.state.lock() {
             State::Closed { .. } => None,

@@ -10,7 +10,8 @@ use crate::resp::cmd;
 use crate::script::RIGHTS;
 use crate::servers::Servers;
 
-/// What an operator should change about the store: see [`RedisStore::warnings`](crate::RedisStore::warnings).
+/// Changes that an operator should make to the store: see
+/// [`RedisStore::warnings`](crate::RedisStore::warnings).
 pub(crate) async fn warnings(servers: &Servers) -> Result<Vec<String>, Failure> {
     let endpoints = servers.link.endpoints();
     // A server without slots has nothing to be checked.
@@ -58,7 +59,7 @@ async fn missing_rights(servers: &Servers, key: &[u8]) -> Result<Option<String>,
     }))
 }
 
-/// Whether a server drops states when it is full. A server that may not tell is not asked again.
+/// Warning about a server that drops states when it is full. A server that may not tell is not asked again.
 async fn eviction(
     servers: &Servers,
     endpoint: &Endpoint,

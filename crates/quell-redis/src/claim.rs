@@ -18,7 +18,7 @@ use crate::script::ScriptArgs;
 use crate::script_request::{GroupScript, ScriptRequest};
 use crate::ticks::MAX_UNITS;
 
-/// What a slot has to know about the whole set.
+/// Facts about the whole set that a slot has to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotContext {
     pub(crate) verdict: SetVerdict,
@@ -27,7 +27,7 @@ pub(crate) struct SlotContext {
     /// The longest delay of the set, of a caller that waits for it.
     pub(crate) delay: Duration,
     pub(crate) attempt: u64,
-    /// Whether the hold is counted here, of all slots.
+    /// True if the hold is counted here, of all slots.
     pub(crate) counts: bool,
 }
 
@@ -182,12 +182,12 @@ impl ClaimReply {
         }
     }
 
-    /// Whether the claim was decided, now or before.
+    /// Returns true if the claim was decided, now or before.
     pub(crate) const fn is_sound(&self) -> bool {
         self.status < 2
     }
 
-    /// How long its caller waits, if it does.
+    /// Longest wait of the claim's caller, if it waits.
     pub(crate) fn longest_wait(&self) -> Duration {
         let delays = self.decisions.iter().map(|decision| decision.delay);
         delays.max().max(self.wait).unwrap_or_default()

@@ -435,7 +435,7 @@ pub(crate) fn micros_down(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// When the limit of a charge came into force, in microseconds.
+/// Instant at which the limit of a charge came into force, in microseconds.
 fn instant_up(charge: &Charge<'_>) -> u64 {
     charge.active.since.as_nanos().div_ceil(1_000).min(NEVER)
 }

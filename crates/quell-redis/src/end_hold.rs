@@ -28,7 +28,7 @@ const RETRY_PAUSES: [Duration; 4] = [
     Duration::from_secs(10),
 ];
 
-/// How long one of these attempts may take.
+/// Longest time of one of these attempts.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Ends or renews a hold; `None` if its id is not known.
@@ -65,7 +65,7 @@ pub(crate) async fn end(
     Ok(finished)
 }
 
-/// Whether an ending restarts the time of a hold.
+/// Returns true if an ending restarts the time of a hold.
 const fn restarts(ending: &Ending) -> bool {
     matches!(ending, Ending::Renew | Ending::Arrive)
 }

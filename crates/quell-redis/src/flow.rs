@@ -19,9 +19,9 @@ const MEMORY: Duration = Duration::from_millis(100);
 /// After this long without a waiting call, the measured pace is forgotten.
 const FORGET: Duration = Duration::from_secs(1);
 
-/// How long a call may wait in the queue of an overloaded server, in timeouts. Long enough that some
-/// thousand callers who each wait for their answer are all served, only later; short enough that the
-/// queue is empty within a second when the load falls to a half.
+/// Longest wait of a call in the queue of an overloaded server, in timeouts. Long enough that some thousand
+/// callers who each wait for their answer are all served, only later; short enough that the queue is empty
+/// within a second when the load falls to a half.
 pub(crate) const MAX_WAIT: u32 = 8;
 
 /// At least so many calls may wait, however slow the server is.
@@ -30,7 +30,7 @@ const MIN_QUEUE: usize = 64;
 /// At most so many calls may wait, also while the pace of the server is not known: about 16 MB.
 const MAX_QUEUE: usize = 16_384;
 
-/// How much may be in flight at a time.
+/// Bound on the commands in flight.
 #[derive(Debug)]
 pub(crate) struct Window {
     size: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Window {
     /// The quickest answers of this period and of the last.
     quickest: [Duration; 2],
     period: Option<Instant>,
-    /// When it was last halved. Calls that left before that say nothing new.
+    /// Instant of the last halving. Calls that left before that say nothing new.
     halved: Option<Instant>,
 }
 
@@ -89,14 +89,14 @@ impl Window {
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     waiting: VecDeque<(Instant, T)>,
-    /// How long a call may wait.
+    /// Longest wait of a call.
     patience: Duration,
     /// The time in which calls waited, and how many were answered in it.
     busy: Duration,
     answered: u32,
     /// Until when that is counted, while calls wait.
     counted: Option<Instant>,
-    /// When calls last waited.
+    /// Instant at which calls last waited.
     last: Option<Instant>,
 }
 
@@ -117,7 +117,7 @@ impl<T> Queue<T> {
         self.patience = patience;
     }
 
-    /// How many may wait.
+    /// Number of calls that may wait.
     fn most(&self) -> usize {
         // The first answers on a connection say little. Calls that are too many are refused soon, when
         // there are more answers.
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
         most.clamp(MIN_QUEUE, MAX_QUEUE)
     }
 
-    /// Whether new calls are refused: as many wait as can be answered in time.
+    /// Returns true if new calls are refused: as many wait as can be answered in time.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= self.most()
     }
@@ -186,7 +186,7 @@ impl<T> Queue<T> {
         rest.into_iter().map(|(_, call)| call).collect()
     }
 
-    /// When the oldest call entered.
+    /// Instant at which the oldest call entered.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.waiting.front().map(|(since, _)| *since)
     }

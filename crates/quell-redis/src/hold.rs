@@ -92,7 +92,7 @@ pub(crate) async fn hold(
     Ok((placed, wall(answer.clock)))
 }
 
-/// What is held and what waits on each key of a set that is not empty, in order of time. Nothing is written.
+/// Holds and waiting callers on each key of a set that is not empty, in order of time. Nothing is written.
 pub(crate) async fn list_holds(
     servers: &Servers,
     set: &LimitSet<'_>,
@@ -155,8 +155,8 @@ fn with_uncertain(failure: HoldFailure<Failure>, all: &[usize]) -> HoldFailure<F
     }
 }
 
-/// How many holds of this process there are. Asks the store about some that are overdue, so that
-/// expired holds are counted also on keys without calls.
+/// Number of holds of this process. Asks the store about some that are overdue, so that expired holds are
+/// counted also on keys without calls.
 pub(crate) async fn totals(servers: &Servers, now: Now) -> HoldTotals {
     let gauges = &servers.hold_gauges;
     let overdue = gauges.take_overdue(now.monotonic, servers.timeout, MAX_OVERDUE);

@@ -34,7 +34,7 @@ pub(crate) struct HoldGauges {
 #[derive(Debug, Default)]
 struct Inner {
     holds: HashMap<HoldId, (GaugedHold, Monotonic)>,
-    /// When each is over.
+    /// Instants at which holds are over.
     due: BTreeSet<(Monotonic, HoldId)>,
     overdue: VecDeque<(Monotonic, HoldId)>,
     /// The totals of `holds`.
@@ -44,7 +44,7 @@ struct Inner {
 /// Holds whose time was over, and since when.
 pub(crate) type Overdue = Vec<(Monotonic, HoldId)>;
 
-/// How long the reservations and permits of a claim last; `None` if it makes none.
+/// Lifetime of the reservations and permits of a claim; `None` if it makes none.
 pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duration> {
     let leases = set.charges().iter();
     let leases = leases.filter_map(|charge| charge.active.limit.lease());
@@ -55,14 +55,14 @@ pub(crate) fn hold_time(set: &LimitSet<'_>, claim: &Claim<'_>) -> Option<Duratio
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GaugedHold {
     counted: Counted,
-    /// How long it lasts once taken.
+    /// Lifetime of the hold once taken.
     keep: Duration,
-    /// How long until it expires.
+    /// Time until it expires.
     left: Duration,
 }
 
 impl GaugedHold {
-    /// How a claim that holds something is counted.
+    /// Count of a claim that holds something.
     pub(crate) fn new(
         set: &LimitSet<'_>,
         claim: &Claim<'_>,

@@ -17,7 +17,7 @@
 use quell_core::key::Key;
 use sha2::{Digest, Sha256};
 
-/// What all names begin with in production.
+/// Prefix of all names in production.
 pub(crate) const PREFIX: &str = "quell:1:";
 
 /// The longest values that a name contains unhashed.

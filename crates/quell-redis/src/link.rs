@@ -39,7 +39,7 @@ use search::Search;
 use sentinel::Sentinel;
 pub(crate) use settings::Settings;
 
-/// Why a command has no answer.
+/// Reason why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -77,14 +77,14 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the server takes no writes at all now, on any key.
+    /// Returns true if the server takes no writes at all now, on any key.
     pub(crate) fn refuses_writes(&self) -> bool {
         let words = ["NOREPLICAS ", "OOM command", "MISCONF "];
         matches!(self, Self::Refused(reason) if words.iter().any(|word| reason.contains(word)))
     }
 }
 
-/// Why an attempt has no answer.
+/// Reason why an attempt has no answer.
 #[derive(Debug)]
 pub(crate) enum AttemptFailure {
     /// The command failed, and is not sent again.
@@ -101,12 +101,12 @@ pub(crate) enum AttemptFailure {
 /// Sends commands to the servers of a store.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// How long a command may take.
+    /// Time that a command may take.
     timeout: Duration,
     route: Route,
 }
 
-/// Which server has a key.
+/// Route from a key to its server.
 #[derive(Debug)]
 enum Route {
     /// One server, always at the same address.
@@ -164,12 +164,12 @@ impl Link {
         keys.chunks(size).collect()
     }
 
-    /// Whether there is one server only.
+    /// Returns true if there is one server only.
     pub(crate) const fn is_single(&self) -> bool {
         matches!(self.route, Route::Single(_))
     }
 
-    /// Whether several servers have the keys.
+    /// Returns true if several servers have the keys.
     pub(crate) const fn is_spread(&self) -> bool {
         matches!(self.route, Route::Cluster(_))
     }
@@ -186,7 +186,7 @@ impl Link {
         only.unwrap_or_else(|cluster| cluster.endpoints())
     }
 
-    /// Whether any server is thought to be gone. Cheap: asked before every call.
+    /// Returns true if any server is thought to be gone. Cheap: asked before every call.
     pub(crate) fn is_any_gone(&self) -> bool {
         let only = self.only().map(|only| only.breaker.is_open());
         only.unwrap_or_else(|cluster| cluster.is_any_gone())
@@ -268,7 +268,7 @@ impl Link {
     }
 }
 
-/// Why a single server is asked again; an error if it should not be.
+/// Failure after which a single server is asked again; an error if it should not be.
 fn again_at_one(attempt: AttemptFailure) -> Result<Failure, Failure> {
     match attempt {
         AttemptFailure::Away(failure) => Ok(failure),
@@ -280,7 +280,7 @@ fn again_at_one(attempt: AttemptFailure) -> Result<Failure, Failure> {
     }
 }
 
-/// What an error of a server means.
+/// Meaning of an error of a server.
 fn judge(error: &ServerError) -> AttemptFailure {
     if let Some(node) = error.redirect() {
         let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
@@ -302,7 +302,7 @@ fn judge(error: &ServerError) -> AttemptFailure {
     }
 }
 
-/// What the error of one call of a batch means. `None`: this server may not write, so the call is sent
+/// Meaning of the error of one call of a batch. `None`: this server may not write, so the call is sent
 /// again on its own.
 pub(crate) fn of_entry(text: String) -> Option<Failure> {
     if text.contains("READONLY ") {

@@ -28,7 +28,7 @@ const KINDS: [&str; 5] = [
 /// At most so many servers are shown one by one, since each becomes a label of metrics.
 const MAX_SERVERS: usize = 256;
 
-/// How often the log says that values are replaced.
+/// Interval at which the log says that values are replaced.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Numbers that only grow.
@@ -39,7 +39,7 @@ pub(crate) struct Counts {
     nanos: AtomicU64,
     overloaded: AtomicU64,
     replaced: AtomicU64,
-    /// When the log last said that values were replaced.
+    /// Instant of the last log line about replaced values.
     logged: Mutex<Option<Instant>>,
 }
 
@@ -120,15 +120,15 @@ pub struct StoreNumbers {
     /// Calls that were tried. A set over several slots counts once for each slot, and each call of a batch
     /// counts.
     pub calls: u64,
-    /// How long they took together, those that failed too.
+    /// Total time of the calls, those that failed too.
     pub took: Duration,
-    /// How many calls took at most this long, ascending; `None` is without a bound.
+    /// Number of calls that took at most this long, ascending; `None` is without a bound.
     pub parts: Vec<(Option<Duration>, u64)>,
-    /// How many failed: `unreachable`, `no_answer`, `refused`, `foreign` or `not_ready`.
+    /// Number of failed calls: `unreachable`, `no_answer`, `refused`, `foreign` or `not_ready`.
     pub failures: Vec<(&'static str, u64)>,
     /// Calls that were refused because more waited than the store answers in time.
     pub overloaded: u64,
-    /// Whether the store, or one of its servers, is thought to be gone, so that calls do not wait for it.
+    /// True if the store, or one of its servers, is thought to be gone, so that calls do not wait for it.
     pub is_gone: bool,
     /// Servers that are asked, and whether each is thought to be gone: the only one, the primary under
     /// the name by which sentinels know it, or the primaries of a cluster as far as they are known, at

@@ -25,18 +25,18 @@ pub(crate) const MAX_STATES: usize = 256;
 /// ([`MAX_WAITING`](quell::MAX_WAITING)), about 8 MB.
 const MAX_IDS: usize = 32_768;
 
-/// How much longer a pointer lives than its holds: for the difference of two servers' clocks and the time
-/// of a claim.
+/// Time by which a pointer outlives its holds: for the difference of two servers' clocks and the time of a
+/// claim.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// Where an id points to.
+/// States to which an id points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pointer {
-    /// How often the id was claimed. A later attempt takes over what an earlier one left.
+    /// Number of claims of the id. A later attempt takes over what an earlier one left.
     pub(crate) attempt: u64,
     /// Distinguishes attempts at the same time, if a set spans slots.
     pub(crate) nonce: u64,
-    /// How long the holds last without renewal; zero if only this node ends them, so that no pointer is
+    /// Lifetime of the holds without renewal; zero if only this node ends them, so that no pointer is
     /// written.
     pub(crate) keep: Duration,
     /// The answer, once all parts of a set that spans slots hold.
@@ -99,12 +99,12 @@ impl Pointer {
         }
     }
 
-    /// Whether all of `states` are pointed to.
+    /// Returns true if the pointer has all of `states`.
     pub(crate) fn has(&self, states: &[Vec<u8>]) -> bool {
         states.iter().all(|state| self.states.contains(state))
     }
 
-    /// How long it lives if its holds begin after `wait`, in milliseconds.
+    /// Lifetime of the pointer if its holds begin after `wait`, in milliseconds.
     pub(crate) fn expiry(&self, wait: Duration) -> u64 {
         let lasts = [wait, self.keep, RETENTION, SLACK];
         let lasts = lasts
@@ -113,7 +113,7 @@ impl Pointer {
         u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// How long it lives once nothing is held any more, in milliseconds.
+    /// Lifetime of the pointer once nothing is held any more, in milliseconds.
     pub(crate) fn rest() -> u64 {
         Self::default().expiry(Duration::ZERO)
     }

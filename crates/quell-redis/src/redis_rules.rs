@@ -17,13 +17,13 @@ use crate::url::StoreUrl;
 
 mod read;
 
-/// How many versions are kept; older ones are dropped as new ones come.
+/// Number of versions that are kept; older ones are dropped as new ones come.
 const KEPT: u64 = 1_000;
 
-/// What all keys begin with; the `1` is the version of this format.
+/// Prefix of all keys; the `1` is the version of this format.
 const PREFIX: &str = "quell:rules:1:{book}:";
 
-/// How long a call may take: no request waits for it.
+/// Time that a call may take: no request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Versions that are asked for at once when many are listed.

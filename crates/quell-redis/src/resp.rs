@@ -29,7 +29,7 @@ impl ServerError {
         self.0.split(' ').next().unwrap_or_default()
     }
 
-    /// Where a key is now: `HOST:PORT`.
+    /// Current place of a key, from a redirect: `HOST:PORT`.
     pub(crate) fn redirect(&self) -> Option<&str> {
         let mut words = self.0.split(' ');
         let is_redirect = matches!(words.next(), Some("MOVED" | "ASK"));

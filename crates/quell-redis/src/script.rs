@@ -95,7 +95,8 @@ impl Script {
 pub(crate) struct ScriptArgs {
     pub(crate) keys: Vec<Vec<u8>>,
     pub(crate) arguments: Vec<Vec<u8>>,
-    /// Which arguments are charges whose missing states count as lost on a server that may have lost its memory.
+    /// Arguments that are charges whose missing states count as lost on a server that may have lost its
+    /// memory.
     pub(crate) doubted: Vec<usize>,
 }
 
@@ -136,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    /// What Redis 6.2 has; a longer list needs a newer server. `PSETEX` and not `SET` with options,
-    /// some of which are younger.
+    /// Commands of Redis 6.2; a longer list needs a newer server. `PSETEX` and not `SET` with options, some
+    /// of which are younger.
     const COMMANDS: [&str; 18] = [
         "DEL",
         "GET",

@@ -31,7 +31,7 @@ use crate::opcode::Opcode;
 use crate::script::ScriptArgs;
 use crate::servers::Servers;
 
-/// How often a script is run for one call. Two runs are enough unless the store's clock runs past two
+/// Number of runs of a script for one call. Two runs are enough unless the store's clock runs past two
 /// calendar edges in between, or another program keeps writing foreign values.
 const MAX_RUNS: usize = 6;
 
@@ -187,7 +187,7 @@ pub(crate) async fn sync(
     Ok(paid)
 }
 
-/// Whether a missing state counts as lost on a server that was just started again, or took over.
+/// Returns true if a missing state counts as lost on a server that was just started again, or took over.
 fn is_doubted(charge: &Charge<'_>) -> bool {
     charge.terms.is_some() && charge.active.limit.full_refill() <= LONGEST_DOUBT
 }
@@ -208,17 +208,17 @@ pub(crate) struct ScriptRequest<'a> {
     pub(crate) set: &'a LimitSet<'a>,
     pub(crate) names: Vec<Vec<u8>>,
     pub(crate) numbers: Vec<LimitNumbers>,
-    /// Which charges one script call may see together.
+    /// Groups of charges that one script call may see together.
     pub(crate) groups: Vec<Vec<usize>>,
     pub(crate) codes: Vec<Vec<u8>>,
 }
 
-/// Which charges a script call is about.
+/// Charges of one script call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupScript<'a> {
     /// Indices of the charges in the set.
     pub(crate) group: &'a [usize],
-    /// Whether it is a claim, which has more keys and arguments.
+    /// True for a claim, which has more keys and arguments.
     pub(crate) is_claim: bool,
 }
 

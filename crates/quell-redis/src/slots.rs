@@ -57,7 +57,7 @@ const FIRST_WAIT: Duration = Duration::from_secs(60);
 /// The error for a set that is too wide for a pointer.
 const TOO_WIDE: &str = "one query holds at most 256 limits on a cluster: ask for them in several";
 
-/// Whether an id may be claimed.
+/// State of an id's pointer: the id may be claimed, or not.
 enum PointerState {
     /// It may, and this is its pointer.
     Free(Pointer),

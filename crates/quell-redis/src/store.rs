@@ -85,8 +85,8 @@ impl RedisStore {
         self.servers.counts.read(&self.servers.link.endpoints())
     }
 
-    /// How many holds of this process there are. Asks the store about some that are overdue, so that
-    /// expired holds are counted also on keys without calls.
+    /// Number of holds of this process. Asks the store about some that are overdue, so that expired holds
+    /// are counted also on keys without calls.
     pub async fn hold_totals(&self, now: Now) -> HoldTotals {
         hold::totals(&self.servers, now).await
     }
@@ -100,7 +100,7 @@ impl RedisStore {
         self.servers.ping().await
     }
 
-    /// What an operator should change about the store, a sentence each: commands that the user may not
+    /// Changes that an operator should make to the store, a sentence each: commands that the user may not
     /// use, and servers that may evict states to make room. Uses every command on a key of its own.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ pub(crate) use model::{Mutex, sleep};
 #[cfg(test)]
 pub(crate) mod model;
 
-/// Whether there is a runtime for tasks.
+/// Returns true if there is a runtime for tasks.
 pub(crate) fn can_spawn() -> bool {
     #[cfg(test)]
     if model::is_on() {

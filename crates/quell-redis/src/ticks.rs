@@ -68,7 +68,7 @@ impl Ticks {
         }
     }
 
-    /// How long `count` units take.
+    /// Time that `count` units take.
     pub(crate) fn span(&self, count: u64) -> Span {
         let ticks = u128::from(count) * u128::from(self.interval);
         let parts = u128::from(self.parts);
@@ -83,7 +83,7 @@ impl Ticks {
         u128::from(span.units) * u128::from(self.parts) + u128::from(span.parts)
     }
 
-    /// How many microseconds after `now` the `ticks` counted from the unit that holds `now` are over.
+    /// Microseconds from `now` until the `ticks` counted from the unit that holds `now` are over.
     pub(crate) fn micros(&self, ticks: u128, now: u64) -> u128 {
         if ticks == 0 {
             return 0;
@@ -121,7 +121,7 @@ fn round_up(interval: u128, parts: u128) -> (u128, u128) {
     }
 }
 
-/// How often `by` can be added to a fraction whose numbers fit.
+/// Number of times that `by` can be added to a fraction whose numbers fit.
 fn most_steps(from: (u128, u128), by: (u128, u128)) -> u128 {
     let most = |from: u128, by: u128| MOST.saturating_sub(from).checked_div(by).unwrap_or(MOST);
     most(from.0, by.0).min(most(from.1, by.1))

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use crate::answer::hold_id;
 
-/// How often the stream is read while anybody waits.
+/// Interval at which the stream is read while a caller waits.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Streams that are read at a time, which is at most 3,200 calls a second from a process. With more

@@ -12,7 +12,7 @@ const SENTINEL_PORT: u16 = 26_379;
 /// The highest number that a database can have: servers have 16 unless configured otherwise.
 const MAX_DATABASES: u32 = 9_999;
 
-/// Where a store is: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS;
+/// URL of a store: `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, or `rediss://` for TLS;
 /// `redis+sentinel://HOST,HOST/DATABASE?master=NAME`; `redis+cluster://HOST,HOST`.
 ///
 /// Shown without the password.
@@ -25,7 +25,7 @@ pub struct StoreUrl {
     pub(crate) is_encrypted: bool,
 }
 
-/// How the servers are organized.
+/// Organization of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Single(Address),
@@ -214,7 +214,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// What is wrong with a store's URL. Never shows a password.
+/// Reason why a store's URL is not valid. Never shows a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {

@@ -8,7 +8,7 @@ use crate::script::ScriptArgs;
 /// Set beside the opcode if the call has instants of its own.
 const GIVEN: u8 = 8;
 
-/// What happened to a call of a batch.
+/// Outcome of a call of a batch.
 #[derive(Debug)]
 pub(super) enum CallOutcome {
     Answer(Result<Value, Failure>),

@@ -27,14 +27,14 @@ use crate::url::Address;
 /// The checksum of a key, from which its slot follows.
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// How many slots there are.
+/// Number of slots.
 pub(super) const SLOTS: usize = 16_384;
 
 /// A map younger than this is not asked for again, so a thousand calls that meet a change at the same
 /// time ask once.
 const FRESH: Duration = Duration::from_millis(50);
 
-/// How many redirects a command follows before it fails: a resharding moves a key once.
+/// Number of redirects that a command follows before it fails: a resharding moves a key once.
 const MAX_MOVES: usize = 16;
 
 /// After a key moved, the map is asked for in the background, at most once in this time: a resharding
@@ -45,8 +45,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// and a large cluster is not asked as a whole.
 const ASKED_AT_ONCE: usize = 4;
 
-/// How many numbers are tried as a tag for a server's slots. For a server with a single slot none fits
-/// with probability 10^-27.
+/// Number of candidates that are tried as a tag for a server's slots. For a server with a single slot none
+/// fits with probability 10^-27.
 const MAX_TAGS: u32 = 1 << 20;
 
 /// Sends commands to the servers of a cluster.
@@ -59,10 +59,10 @@ pub(crate) struct Cluster {
     nodes: Mutex<HashMap<Address, Arc<Node>>>,
     /// The endpoint of slots without a known server.
     nobody: Arc<Endpoint>,
-    /// When the map was last learnt.
+    /// Instant at which the map was last learnt.
     learnt: Mutex<Option<Instant>>,
     look: SharedTask,
-    /// Whether a task will soon ask for the map in the background.
+    /// True if a task will soon ask for the map in the background.
     is_planned: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl Drop for Planned {
     }
 }
 
-/// Which server has which slot.
+/// Map from slots to servers.
 #[derive(Debug, Default)]
 struct Map {
     /// First and last slot, and the primary that has them.
@@ -120,7 +120,7 @@ impl Map {
         range.map(|(_, _, node)| node)
     }
 
-    /// Whether every slot has a server.
+    /// Returns true if every slot has a server.
     fn is_whole(&self) -> bool {
         let mut ranges: Vec<_> = self.ranges.iter().map(|range| (range.0, range.1)).collect();
         ranges.sort_unstable();

@@ -15,7 +15,7 @@ pub(crate) struct Command {
     /// The hash and the text of the script that it runs by its hash.
     script: Option<(&'static str, &'static str)>,
     attempts: Arc<Attempts>,
-    /// How it is sent to a server that may have lost its memory, if not in the same way.
+    /// Form for a server that may have lost its memory, if it differs.
     in_doubt: Option<Later>,
 }
 
@@ -24,11 +24,11 @@ type Later = Arc<LazyLock<Command, Box<dyn FnOnce() -> Command + Send>>>;
 
 #[derive(Debug, Default)]
 struct Attempts {
-    /// Whether a connection has it, waiting or in flight. The connection limits its time then.
+    /// True while a connection has the command, waiting or in flight. The connection limits its time then.
     is_on_connection: AtomicBool,
-    /// When it was sent last.
+    /// Instant at which it was sent last.
     sent: Mutex<Option<Instant>>,
-    /// Why the last attempt failed.
+    /// Reason why the last attempt failed.
     reason: Mutex<Option<String>>,
 }
 
@@ -110,7 +110,7 @@ impl Command {
         &self.bytes
     }
 
-    /// How many replies it will get.
+    /// Number of replies to the command.
     pub(super) const fn answers(&self) -> usize {
         self.answers
     }
@@ -130,12 +130,12 @@ impl Command {
         *self.attempts.sent.lock() = Some(now);
     }
 
-    /// When it was last sent; `None` if it waited, or there was no connection.
+    /// Instant at which it was last sent; `None` if it waited, or there was no connection.
     pub(super) fn sent(&self) -> Option<Instant> {
         *self.attempts.sent.lock()
     }
 
-    /// Whether a connection has it and has not sent it.
+    /// Returns true if a connection has the command and has not sent it.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_on_connection() && self.sent().is_none()
     }

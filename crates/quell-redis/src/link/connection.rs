@@ -108,12 +108,12 @@ impl Connection {
         Arc::ptr_eq(&self.end, &other.end)
     }
 
-    /// Whether nothing can be sent any more.
+    /// Returns true if the connection sends nothing any more.
     pub(super) fn is_over(&self) -> bool {
         self.end.traffic.lock().is_over
     }
 
-    /// Whether any answer came since then.
+    /// Returns true if an answer came since `then`.
     pub(super) fn is_heard_since(&self, then: Instant) -> bool {
         self.end.traffic.lock().heard >= then
     }
@@ -147,17 +147,17 @@ pub(super) struct Driver<S> {
     stream: S,
     traffic: Arc<Mutex<Traffic>>,
     input: Vec<u8>,
-    /// How many bytes of `input` have arrived.
+    /// Number of bytes of `input` that have arrived.
     filled: usize,
     output: Vec<u8>,
-    /// Where the unwritten part of `output` begins.
+    /// Offset of the unwritten part of `output`.
     unwritten: usize,
-    /// How many bytes the system took so far.
+    /// Number of bytes that the system took so far.
     sent: u64,
     sleep: Pin<Box<Sleep>>,
-    /// When `sleep` ends, if it does.
+    /// Instant at which `sleep` ends, if it does.
     armed: Option<Instant>,
-    /// How many checks for late answers were made in a row, and when the last was.
+    /// Number of checks for late answers made in a row.
     looks: u32,
     looked: Option<Instant>,
 }
@@ -367,9 +367,9 @@ mod tests {
     #[derive(Default)]
     struct Fake {
         arrived: Arc<Mutex<Vec<u8>>>,
-        /// Whether bytes keep arriving for ever.
+        /// True if bytes keep arriving for ever.
         is_endless: bool,
-        /// When a write ended; each takes a timeout, in which the process sleeps.
+        /// Instant at which a write ended; each takes a timeout, in which the process sleeps.
         written: Arc<Mutex<Option<Instant>>>,
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Endpoint {
     run: Mutex<Run>,
 }
 
-/// Which run of a server answered last.
+/// Run of a server that answered last.
 #[derive(Debug)]
 struct Run {
     /// Its `run_id`; `None` if there was none, or it is not known.
@@ -83,7 +83,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it may lack states that it, or the server before it, had.
+    /// Returns true if the server may lack states that it, or the server before it, had.
     pub(super) fn is_quiet(&self, now: Instant) -> bool {
         let until = self.run.lock().quiet_until;
         until.is_some_and(|until| now < until)

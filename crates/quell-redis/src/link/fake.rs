@@ -23,7 +23,7 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(crate) struct FakeServer {
     pipes: Mutex<Vec<Arc<Mutex<Pipe>>>>,
-    /// Whether clients may be gone with their runtime, and others connect before the server notices.
+    /// True if clients may be gone with their runtime, and others connect before the server notices.
     has_lost_clients: AtomicBool,
 }
 

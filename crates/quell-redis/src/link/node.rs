@@ -89,7 +89,7 @@ impl Node {
         answer
     }
 
-    /// What a missing answer means.
+    /// Failure that a missing answer means.
     fn lost(&self, lost: &NoAnswer, from: &Connection) -> AttemptFailure {
         if from.is_over() {
             self.forget(from);
@@ -154,7 +154,7 @@ impl Node {
         Some(is_over)
     }
 
-    /// Whether there is a connection on which anything was heard since then.
+    /// Returns true if there is a connection on which anything was heard since then.
     pub(super) fn is_heard_since(&self, since: Instant) -> bool {
         matches!(&*self.state.lock(), State::Live(live) if live.is_heard_since(since))
     }

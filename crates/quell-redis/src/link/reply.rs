@@ -2,7 +2,7 @@
 
 use crate::resp::{ServerError, Value};
 
-/// How deep arrays may be nested.
+/// Greatest depth of nested arrays.
 const MAX_DEPTH: usize = 32;
 
 /// Values in one reply: some ten times the most that we ask for.
@@ -11,7 +11,7 @@ const MAX_VALUES: usize = 1_000_000;
 /// Elements for which an array reserves room before they have arrived.
 const ROOM: usize = 1_024;
 
-/// Why bytes are not a reply.
+/// Reason why bytes are not a reply.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct ReplyError(&'static str);

@@ -1,4 +1,4 @@
-//! How long one call looks for a server that runs it.
+//! Search of one call for a server that runs it, and its time limit.
 //!
 //! The search ends a little before the call's own timeout, so that the caller gets the servers' reason
 //! and not just a timeout.
@@ -95,7 +95,7 @@ pub(super) mod tests {
     /// A server that gives every command the same answer, as often as the test allows.
     pub(crate) struct Fake {
         pub(crate) address: Address,
-        /// How many commands it may answer.
+        /// Number of commands that it may answer.
         pub(crate) answers: Arc<Semaphore>,
     }
 

@@ -23,8 +23,8 @@ use super::shared_task::SharedTask;
 use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
 
-/// How often sentinels are asked while the primary answers. Two primaries may both be charged for this
-/// long at most, and the time that the sentinels need to agree.
+/// Interval at which sentinels are asked while the primary answers. Two primaries may both be charged for
+/// this long at most, and the time that the sentinels need to agree.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Sends commands to the primary that sentinels watch.
@@ -43,7 +43,7 @@ pub(crate) struct Sentinel {
 #[derive(Debug)]
 struct Current {
     node: Arc<Node>,
-    /// When it was found; `None` if it failed since.
+    /// Instant at which the primary was found; `None` if it failed since.
     found: Option<Instant>,
 }
 
@@ -115,7 +115,7 @@ impl Sentinel {
         node.ok_or_else(|| Failure::Unreachable("the primary was lost again".to_owned()))
     }
 
-    /// Why another attempt is made after a failed one; an error if none is.
+    /// Failure after which another attempt is made; an error if none is.
     fn failed(
         self: &Arc<Self>,
         node: &Arc<Node>,

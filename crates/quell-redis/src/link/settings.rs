@@ -10,17 +10,17 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::url::StoreUrl;
 
-/// How long one attempt to connect may take. Calls do not wait for it: they have their own time.
+/// Longest time of one attempt to connect. Calls do not wait for it: they have their own time.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a server may take to say which server has the keys, before it counts as silent.
+/// Time that a server may take to say which server has the keys, before it counts as silent.
 pub(super) const ASK_TIME: Duration = Duration::from_millis(500);
 
 /// Settings of all servers behind one URL. Debug shows no password.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(super) url: StoreUrl,
-    /// How long a command may take.
+    /// Time that a command may take.
     pub(crate) timeout: Duration,
 }
 

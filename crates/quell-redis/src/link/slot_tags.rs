@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::cluster::{SLOTS, slot_of};
 
-/// How many numbers are tried: fewer are enough for every slot to have one.
+/// Number of candidates that are tried: fewer are enough for every slot to have one.
 const MOST: u32 = 1 << 18;
 
 static TAGS: OnceLock<Vec<u32>> = OnceLock::new();

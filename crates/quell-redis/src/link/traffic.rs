@@ -21,7 +21,7 @@ const MIN_IN_FLIGHT: usize = 16;
 /// firewall on the way may have forgotten it.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Why a command has no answer.
+/// Reason why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoAnswer {
     /// Nothing of it was written, because the connection is closed.
@@ -49,11 +49,11 @@ pub(super) struct Traffic {
     waiting: Queue<Waiting>,
     on_the_way: VecDeque<Sent>,
     window: Window,
-    /// When the last answer came.
+    /// Instant of the last answer.
     pub(super) heard: Instant,
-    /// Whether nothing was heard since the connection was idle for [`QUIET`].
+    /// True if nothing was heard since the connection was idle for [`QUIET`].
     pub(super) was_quiet: bool,
-    /// Whether nobody uses the connection any more.
+    /// True if no caller uses the connection any more.
     pub(super) is_left: bool,
     pub(super) is_over: bool,
     pub(super) driver: Option<Waker>,
@@ -69,11 +69,11 @@ struct Sent {
     caller: Option<Caller>,
     /// Answers that are still to come.
     answers: usize,
-    /// When the system took its bytes; before that, when it entered.
+    /// Instant at which the system took its bytes; before that, at which it entered.
     at: Instant,
     /// Bytes before it on this connection.
     offset: u64,
-    /// Whether more might have been sent.
+    /// True if more might have been sent.
     was_full: bool,
 }
 
@@ -188,7 +188,7 @@ impl Traffic {
         unasked
     }
 
-    /// When a command is late if no answer arrives until then.
+    /// Instant at which a command is late if no answer arrives until then.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let sent = self.on_the_way.iter().find(|sent| is_waited_for(sent));
         let sent = sent.map(|sent| self.deadline_of(sent));

@@ -1,4 +1,4 @@
-//! Where the records of a hold are: one server, or one slot of a cluster for each part.
+//! Places of the records of a hold: one server, or one slot of a cluster for each part.
 
 use std::collections::BTreeMap;
 

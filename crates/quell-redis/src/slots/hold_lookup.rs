@@ -21,12 +21,12 @@ use crate::script_request::ScriptRequest;
 use crate::servers::Servers;
 use crate::ticks::MAX_UNITS;
 
-/// What one slot knows of an id.
+/// Record of an id in one slot.
 struct HoldLookup {
     stands: bool,
-    /// Whether it is a part of a set that spans slots.
+    /// True for a part of a set that spans slots.
     is_part: bool,
-    /// How many descriptors it is for.
+    /// Number of descriptors of the hold.
     descriptors: u64,
     places: Vec<HeldCharge>,
     answer: Vec<RawDecision>,

@@ -11,7 +11,7 @@ use crate::pointer::Pointer;
 use crate::script::POINT;
 use crate::servers::Servers;
 
-/// How long it may take to shorten the life of a pointer, in the background.
+/// Time that it may take to shorten the life of a pointer, in the background.
 const EXPIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads the pointer of an id.

@@ -11,8 +11,8 @@ use crate::opcode::StoreClock;
 use crate::servers::Servers;
 use crate::url::StoreUrl;
 
-/// How long a call may take by default: a store near its servers answers within a millisecond, and no
-/// request should wait longer for a limit.
+/// Default time of a call: a store near its servers answers within a millisecond, and no request should
+/// wait longer for a limit.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Puts a [`RedisStore`] together.

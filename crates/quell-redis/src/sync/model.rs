@@ -23,7 +23,7 @@ thread_local! {
 /// Choices after which a wait is over, at most.
 const MAX_WAIT: usize = 60;
 
-/// Whether this is part of a model.
+/// Returns true in a run of a model.
 pub(crate) fn is_on() -> bool {
     // No choice is made while a failed schedule is cleaned up.
     IS_ON.get() && !std::thread::panicking()

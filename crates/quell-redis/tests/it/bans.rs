@@ -244,9 +244,9 @@ async fn bans_of_a_domain_are_found_behind_ten_thousand_of_another() {
     assert_eq!(pages[0], Vec::<String>::new());
 }
 
-/// What SECURITY.md says of somebody who may ask in one domain, and has fifty thousand keys banned: the next ban there
-/// has no name on the list. It is in force, its key shows it, and it is lifted as before. Another domain has its names
-/// all the same, however much sooner its bans end.
+/// Fifty thousand keys banned in one domain, as SECURITY.md describes: the next ban there has no name on
+/// the list. It is in force, its key shows it, and it is lifted as before. Another domain has its names all
+/// the same, however much sooner its bans end.
 #[tokio::test]
 async fn fifty_thousand_bans_of_a_domain_take_no_name_of_another() {
     let server = Server::start(&[]);
@@ -322,7 +322,7 @@ async fn a_list_of_bans_without_its_numbers_starts_anew() {
     }
 }
 
-/// What is no ban leaves the list, and nobody behind it is missed or shown twice.
+/// An entry that is no ban leaves the list, and no ban behind it is missed or shown twice.
 #[tokio::test]
 async fn pages_of_bans_miss_nobody_while_others_begin_and_end() {
     let server = Server::start(&[]);

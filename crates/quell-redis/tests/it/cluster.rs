@@ -247,7 +247,7 @@ async fn hung_seeds_hold_nobody_up() {
     assert!(subject.try_acquire(&query).await.unwrap().is_allow());
 }
 
-/// How many times clients were redirected from the wrong server.
+/// Number of times that clients were redirected from the wrong server.
 fn moved(cluster: &Cluster) -> u64 {
     let count = |server: &Server| -> u64 {
         let said = server.command(&["INFO", "errorstats"]);

@@ -195,7 +195,7 @@ async fn failures_are_values() {
     assert!(matches!(answer, Err(Failure::Unreachable(_))), "{answer:?}");
 }
 
-/// Whether a call was handed to the system to send decides whether it may have been charged.
+/// A call may have been charged if it was handed to the system to send, and only then.
 #[tokio::test]
 async fn a_call_that_found_no_connection_was_not_sent() {
     // The system accepts the connection, and the login on it is never answered.

@@ -32,7 +32,7 @@ fn hourly(limit: u64) -> Limit {
     built(Limit::fixed_window(limit, HOUR).build())
 }
 
-/// What is left of each limit.
+/// Remainder of each limit.
 async fn left(subject: &Limiter<RedisStore>) -> Vec<u64> {
     let peeked = subject.peek(&query(1)).await.unwrap();
     let each = peeked.decisions.iter();

@@ -25,7 +25,7 @@ fn all() -> Vec<Limit> {
     limits.into_iter().map(built).collect()
 }
 
-/// How many of this many calls at one instant pass.
+/// Number of calls at one instant that pass.
 async fn passes(
     subject: &quell::Limiter<quell_redis::RedisStore>,
     calls: usize,

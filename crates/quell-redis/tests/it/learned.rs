@@ -20,7 +20,7 @@ fn learned() -> Limit {
     built(limit.build())
 }
 
-/// Whether `node` gets a permit under this name.
+/// Returns true if `node` gets a permit under this name.
 async fn acquire(node: &Limiter<RedisStore>, id: &HoldId, now: u64) -> bool {
     let query = Query::new("d").entry("user", "a").cost(Cost::ONE);
     let claim = Claim {

@@ -69,7 +69,7 @@ fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung) -> Node {
     Arc::new(limiter)
 }
 
-/// How many calls were allowed, and not.
+/// Number of calls that were allowed, and that were not.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     allowed: AtomicU64,

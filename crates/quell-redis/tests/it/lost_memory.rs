@@ -47,12 +47,12 @@ fn proven_by(decision: &Decision, decided: Wall) -> Option<Wall> {
     (!decision.reset_after.is_zero()).then(|| decided.saturating_add(LIFE))
 }
 
-/// What one process has admitted, of which nothing is charged.
+/// Units that one process has admitted, of which none are charged.
 const fn totals(id: u128, total: u64) -> Totals {
     Totals { id, total, base: 0 }
 }
 
-/// What an operator does in a step.
+/// Action of an operator in a step.
 const fn action_of(step: u64) -> Action<'static> {
     match step % 3 {
         0 => Action::Ban(Duration::from_millis(20), None),
@@ -61,13 +61,13 @@ const fn action_of(step: u64) -> Action<'static> {
     }
 }
 
-/// What is the same in the model; waits are rounded to the store's microseconds.
+/// Part of a decision that is the same in the model; waits are rounded to the store's microseconds.
 const fn numbers(decision: &Decision) -> (bool, u64, bool) {
     let is_allowed = decision.outcome.is_allow();
     (is_allowed, decision.remaining, decision.banned)
 }
 
-/// What the model does where the store has no state: it counts the key as used up, or as unused.
+/// Lets the model lose a state: it counts the key as used up, or as unused.
 async fn lose(model: &ModelStore, set: &OwnedSet, is_used_up: bool, id: u128, now: Now) {
     let set = set.as_set();
     let forgiven = model.administer(&set, Action::Forgive, now).await;
@@ -273,7 +273,7 @@ pub(crate) fn bucket() -> Limit {
     built(Limit::per_minute(60).burst(50).build())
 }
 
-/// Whether a new key of a leased bucket counts as used up; one of a strict bucket never does.
+/// Returns true if a new key of a leased bucket counts as used up; one of a strict bucket never does.
 pub(crate) async fn is_quiet(store: &RedisStore) -> bool {
     let [in_memory, strict] =
         [leased(), Rung::Strict].map(|rung| left_of_new_key(store, bucket(), rung));

@@ -22,7 +22,7 @@ use crate::server::Server;
 
 type Node = Arc<Limiter<RungStore<LeasedStore<FallbackStore<RedisStore>>>>>;
 
-/// What two nodes may exceed a limit by, together.
+/// Amount by which two nodes may exceed a limit, together.
 const BOUND: u64 = 80;
 
 const POLICY: LeasePolicy = LeasePolicy {
@@ -99,7 +99,7 @@ async fn load(nodes: &[Node], least_allowed: u64, least_refused: u64) -> Vec<(u6
     counts
 }
 
-/// How many units of the rule of this number are used, as a node sees it.
+/// Number of units of the rule of this number that are used, as a node sees it.
 async fn used(node: &Node, number: usize) -> u64 {
     let verdict = node.peek(&Query::new("d")).await.unwrap();
     let decision = verdict.decisions[number].decision;

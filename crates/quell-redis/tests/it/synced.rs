@@ -15,7 +15,7 @@ fn node(server: &Server) -> Node {
     node_on(server, Rung::Synced(policy()))
 }
 
-/// What is sent in a step: more, a late total, or that of a process that knows more than the record.
+/// Message of a step: more, a late total, or that of a process that knows more than the record.
 fn message(step: u64, totals: &[Totals; 3]) -> Totals {
     let mut sent = totals[usize::try_from(step % 3).unwrap()];
     match step % 7 {
@@ -136,7 +136,7 @@ async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty(
     }
 }
 
-/// What an operator does through a server shows there at once, and what it had admitted is charged.
+/// An operator's action through a server shows there at once, and units that it had admitted are charged.
 #[tokio::test]
 async fn a_ban_shows_at_once_on_a_synced_key() {
     let server = Server::start(&[]);
