@@ -47,10 +47,10 @@ use self::file::NodeFile;
 use self::task::Task;
 use crate::disk::beside;
 
-/// How long a node that stops tells its coordinator so.
+/// Time for which a node that stops announces that to its coordinator.
 pub const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What a node is, and where its coordinators are.
+/// Identity of a node, and the URLs of its coordinators.
 #[derive(Clone, Debug)]
 pub struct FleetOptions {
     /// The coordinators, in the order in which they are tried; at least one.
@@ -61,21 +61,21 @@ pub struct FleetOptions {
     pub weight: u32,
     /// The groups that it is in, besides that of all.
     pub groups: Vec<Name>,
-    /// What it shows to coordinators.
+    /// Credentials that the node presents to coordinators.
     pub credentials: Credentials,
     /// Its file; without one the next start begins with nothing.
     pub file: Option<PathBuf>,
-    /// Whether it follows the rules that coordinators hand out: [`Fleet::rules`].
+    /// True if the node follows the rules that coordinators distribute: [`Fleet::rules`].
     pub follow_rules: bool,
     /// The clock by which calls are decided.
     pub clock: Arc<dyn Clock>,
 }
 
-/// Why a process cannot be a node.
+/// Reason why a process cannot be a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FleetError {
-    /// What was said about it is impossible; the text says what to write.
+    /// The options are not valid; the text says what to write.
     #[error("{0}")]
     Options(String),
     /// Its file cannot be used.
@@ -170,13 +170,13 @@ impl Fleet {
         self.rules.as_ref()
     }
 
-    /// Where a server says what it sees of its calls.
+    /// Slot in which a server puts its counts of calls.
     #[must_use]
     pub const fn seen(&self) -> &SeenSlot {
         &self.seen
     }
 
-    /// What this node is; changes as it does.
+    /// Status of this node; changes as the node does.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Arc<FleetStatus>> {
         self.status.clone()

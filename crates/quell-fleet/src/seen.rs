@@ -20,7 +20,7 @@ pub const LONGEST_WHY: usize = 1_000;
 /// The most characters of a ban's reason.
 const LONGEST_REASON: usize = 200;
 
-/// What an entry of a banned key counts for, beside its texts.
+/// Bytes that the entry of a banned key counts for, beside its texts.
 const ENTRY: usize = 32;
 
 /// The same within the bounds. Keys that are left out count among the others, and a histogram that is none
@@ -48,7 +48,7 @@ pub fn bounded(mut seen: NodeSeen) -> NodeSeen {
     seen
 }
 
-/// What came of a candidate, within the bounds.
+/// Report on a candidate, cut to the bounds.
 #[must_use]
 pub fn bounded_candidate(mut seen: CandidateSeen) -> CandidateSeen {
     seen.refused = seen.refused.chars().take(LONGEST_WHY).collect();

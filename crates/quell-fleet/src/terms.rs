@@ -11,7 +11,7 @@ use std::sync::Arc;
 use quell_shares::message::Join;
 use quell_shares::plan::{MemberId, Name};
 
-/// What the bearer of a credential may be in a fleet.
+/// Members that the bearer of a credential may be in a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTerms {
     /// The members that it may be; `None`: any.
@@ -34,7 +34,7 @@ impl NodeTerms {
         groups: None,
     };
 
-    /// Whether the bearer may be this member.
+    /// Checks whether the bearer may be this member.
     ///
     /// # Errors
     /// What it may be, for the node's log.
@@ -53,7 +53,7 @@ impl NodeTerms {
         ))
     }
 
-    /// Whether the bearer may join with this weight and these groups.
+    /// Checks whether the bearer may join with this weight and these groups.
     ///
     /// # Errors
     /// What to write instead, for the node's log.

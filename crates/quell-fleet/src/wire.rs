@@ -28,7 +28,7 @@ pub const MAX_RETRY_S: u64 = 3_600;
 /// The longest URL of a leader, in bytes.
 pub const MAX_URL: usize = 1_000;
 
-/// Why a message cannot be used.
+/// Reason why a message cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {

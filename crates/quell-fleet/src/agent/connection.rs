@@ -16,27 +16,27 @@ use crate::proto;
 use crate::proto::fleet_client::FleetClient;
 use crate::wire::{MAX_MESSAGE, MAX_URL};
 
-/// How long it may take until a connection stands, and again until the stream does.
+/// Time until a connection stands, and again until the stream does.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often the other end is asked whether it is there, and how long it may take to say so.
+/// Interval at which the other end is pinged, and the time that it has to answer.
 const PING: Duration = Duration::from_secs(5);
 
 /// Requests that wait for the connection. What is more is not sent: the next one says all.
 const BACKLOG: usize = 4;
 
-/// Where a coordinator listens for nodes.
+/// URL at which a coordinator listens for nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoordinatorUrl(Arc<str>);
 
 impl CoordinatorUrl {
-    /// Whether the connection is by TLS.
+    /// Returns true if the connection is by TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.0.starts_with("https://")
     }
 
-    /// Whether only this machine is at the other end.
+    /// Returns true if only this machine is at the other end.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         let host = self.host();
@@ -52,9 +52,10 @@ impl CoordinatorUrl {
         host.to_ascii_lowercase()
     }
 
-    /// Whether what was meant for the coordinators `named` may be shown here as well, where one of them says
-    /// that the leader is: to a host among them by TLS, to whoever `has_authority` vouches for, which is one
-    /// that was named too and not any that the machine trusts, and in the clear within this machine alone.
+    /// Checks whether credentials meant for the coordinators `named` may be presented here as well, where
+    /// one of them says that the leader is: to a host among them by TLS, to a host that `has_authority`
+    /// vouches for, which is one that was named too and not any that the machine trusts, and in the clear
+    /// within this machine alone.
     ///
     /// # Errors
     /// Why not.
@@ -76,7 +77,7 @@ impl CoordinatorUrl {
     }
 }
 
-/// Why a coordinator is shown nothing that was meant for others.
+/// Reason why a coordinator is not shown credentials that are meant for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotNamed {
     /// Its host was not named, nor an authority that vouches for coordinators.
@@ -134,7 +135,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What a node shows to coordinators, and whom it takes for one. Files are read again for each connection.
+/// Credentials that a node presents to coordinators, and the CA by which it trusts them. Files are read
+/// again for each connection.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
     /// The token, for coordinators that ask for one.
@@ -192,7 +194,7 @@ pub(super) struct Dialer {
     urls: Vec<CoordinatorUrl>,
     credentials: Arc<Credentials>,
     next: usize,
-    /// Where the leader is, as another coordinator said.
+    /// URL of the leader, as another coordinator named it.
     leader: Option<CoordinatorUrl>,
 }
 
@@ -291,7 +293,7 @@ async fn open(url: CoordinatorUrl, credentials: Arc<Credentials>) -> Result<Link
     })
 }
 
-/// Why a coordinator has ended the stream.
+/// Reason why a coordinator has ended the stream.
 pub(super) fn refusal(status: &tonic::Status) -> String {
     let said = status.message();
     match status.code() {

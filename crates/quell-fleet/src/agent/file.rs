@@ -18,13 +18,13 @@ use quell_shares::schedule::Right;
 use crate::disk::{self, beside};
 use crate::proto;
 
-/// What every such file begins with; the last byte is the version of the format.
+/// First bytes of every such file; the last byte is the version of the format.
 const MAGIC: &[u8; 4] = b"qln\x01";
 
 /// The largest file, in bytes: 10,000 limits with the longest names take less.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// Why the node's file cannot be used.
+/// Reason why the node's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
@@ -33,7 +33,7 @@ pub enum FileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         error: io::Error,
     },
     /// Another process has it.
@@ -92,7 +92,7 @@ impl NodeFile {
         }
     }
 
-    /// What the start before has written. If that cannot be read, nothing and the reason.
+    /// Snapshot that the start before has written. If that cannot be read, nothing and the reason.
     pub(super) fn read(&self) -> Result<(MemberSnapshot, Option<String>), FileError> {
         let nothing = |why: String| Ok((MemberSnapshot::default(), Some(why)));
         let body = match read_checked(&self.path, MAGIC) {

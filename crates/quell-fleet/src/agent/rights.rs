@@ -27,16 +27,16 @@ struct Right {
 /// A share is next to nothing below this part of its limit: what one of the most nodes has that there may be.
 const NEXT_TO_NOTHING: u64 = MAX_MEMBERS as u64;
 
-/// That calls ask for a limit of which the node is granted next to nothing.
+/// Demand of calls for a limit of which the node is granted next to nothing.
 #[derive(Clone, Copy, Debug)]
 struct Hunger {
     since: Monotonic,
-    /// When a call last asked for it.
+    /// Instant at which a call last asked for the limit.
     asked: Monotonic,
 }
 
 impl Hunger {
-    /// What becomes of it with a report: calls asked for so much, so much of it was admitted, by this share.
+    /// Next state after a report, whose `counts` are the demand of calls and its admitted part.
     fn next(
         before: Option<Self>,
         now: Monotonic,
@@ -128,12 +128,12 @@ impl Rights {
         }
     }
 
-    /// When [`Rights::follow`] was last called.
+    /// Instant of the last call of [`Rights::follow`].
     pub(super) const fn followed(&self) -> Monotonic {
         self.followed
     }
 
-    /// What calls have asked for since the last time.
+    /// Returns the demand of calls since the last time.
     pub(super) fn loads(&mut self, now: Monotonic) -> Vec<Load> {
         let load = |(limit, right): (&LimitId, &mut Right)| {
             let counts = right.share.take_counts();

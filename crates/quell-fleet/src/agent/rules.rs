@@ -16,10 +16,10 @@ use super::file::{read_checked, replace};
 use crate::seen::{LONGEST_WHY, bounded_candidate};
 use crate::{proto, rules};
 
-/// What the file begins with; the last byte is the version of the format.
+/// First bytes of the file; the last byte is the version of the format.
 const MAGIC: &[u8; 4] = b"qlr\x01";
 
-/// What the reason begins with if rules in force are not in the file.
+/// First words of the reason if rules in force are not in the file.
 const UNKEPT: &str = "in force, and not kept for the next start";
 
 /// The rules of a node that follows those of its fleet.
@@ -34,11 +34,11 @@ pub struct FleetRules {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is told to coordinators.
+    /// Report to the coordinators.
     seen: proto::RulesSeen,
-    /// What was last read here, which need not be the newest any more.
+    /// Version that was last read here, which need not be the newest any more.
     read: Option<Arc<Version>>,
-    /// What is in force and not in the file, because of a failure.
+    /// Version in force that is not in the file, because of a failure.
     unkept: Option<Arc<Version>>,
 }
 
@@ -87,7 +87,7 @@ impl FleetRules {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is told to coordinators. What could not be written is tried again.
+    /// Returns the report for coordinators. What could not be written is tried again.
     pub(super) fn seen(&self) -> proto::RulesSeen {
         let mut state = self.state();
         if let Some(version) = state.unkept.take() {
@@ -166,7 +166,7 @@ impl FleetRules {
         self.candidate.subscribe()
     }
 
-    /// What came of a candidate, for coordinators.
+    /// Sets the report on a candidate, for coordinators.
     pub fn tell_candidate(&self, seen: proto::CandidateSeen) {
         if let Some(last) = &mut self.state().seen.candidate
             && last.id == seen.id
@@ -191,8 +191,8 @@ impl FleetRules {
         self.judged.subscribe()
     }
 
-    /// How calls were answered under each of the rules that are judged, since this process began to count. What is
-    /// said of other rules comes too late.
+    /// Sets the counts of answers under each of the rules that are judged, since this process began to
+    /// count. What is said of other rules comes too late.
     pub fn tell_answered(&self, answered: Vec<proto::RuleAnswers>) {
         let mut state = self.state();
         let told = answered.iter().map(|one| &one.rule);

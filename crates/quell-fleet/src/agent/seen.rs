@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::proto::NodeSeen;
 use crate::seen::bounded;
 
-/// What a server says of its calls, until it is sent. Cheap to clone.
+/// Slot for a server's counts of its calls, until they are sent. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct SeenSlot(Arc<Mutex<Option<NodeSeen>>>);
 

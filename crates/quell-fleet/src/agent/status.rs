@@ -16,7 +16,7 @@ const ALONE: Duration = Timing::DEFAULT.lease;
 /// has its share within three reports, which are 3 s at the most.
 pub(super) const STARVED: Duration = Duration::from_secs(5);
 
-/// What a node lives on.
+/// Source of a node's quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeState {
     /// It was granted nothing since it started, and uses the floors of its file.
@@ -62,14 +62,14 @@ impl NodeState {
         }
     }
 
-    /// Whether it uses what was declared for a node that is cut off.
+    /// Returns true if the node uses the quota declared for a node that is cut off.
     #[must_use]
     pub const fn is_cut_off(self) -> bool {
         matches!(self, Self::Gap | Self::Static | Self::Floor)
     }
 }
 
-/// What keeps a node from being granted its share. The text says what to do.
+/// Trouble that keeps a node from being granted its share. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble(pub Arc<str>);
 
@@ -80,16 +80,16 @@ pub struct LimitStatus {
     pub id: LimitId,
     /// Its name in the fleet; empty if none is known.
     pub name: Arc<str>,
-    /// What the node may use, and when.
+    /// Schedule of the node's quota.
     pub schedule: Schedule,
-    /// When its rights follow each other.
+    /// Instants at which its rights follow each other.
     pub phase: Phase,
     /// Since when calls ask for it, are all refused, and the node's share is next to nothing.
     pub(super) hungry_since: Option<Monotonic>,
 }
 
 impl LimitStatus {
-    /// What the node may use now, in units per second, rounded down.
+    /// Quota of the node now, in units per second, rounded down.
     #[must_use]
     pub fn share(&self, now: Monotonic) -> u64 {
         self.schedule.at(now).rate / MICRO
@@ -107,19 +107,19 @@ impl LimitStatus {
 pub struct FleetStatus {
     /// Its number.
     pub member: Option<MemberId>,
-    /// Whether it has joined.
+    /// True if the node has joined.
     pub(super) joined: bool,
-    /// Whether it has set its rights to nothing.
+    /// True if the node has set its rights to nothing.
     pub(super) leaving: bool,
-    /// Whether it has been drained.
+    /// True if the node has been drained.
     pub(super) drained: bool,
-    /// Whether an operator drains it.
+    /// True if an operator drains the node.
     pub is_draining: bool,
     /// The coordinator that it speaks to.
     pub coordinator: Option<Arc<str>>,
-    /// When its task began.
+    /// Instant at which the node's task began.
     pub(super) started: Monotonic,
-    /// When one last answered.
+    /// Instant at which a coordinator last answered.
     pub answered: Option<Monotonic>,
     /// The number of this start.
     pub incarnation: u64,
@@ -133,14 +133,14 @@ pub struct FleetStatus {
     pub cut_off: Duration,
     /// Answers that a coordinator should not have sent: garbage, or of another start.
     pub unreadable: u64,
-    /// What keeps it from its share.
+    /// Trouble that keeps the node from its share.
     pub trouble: Option<Trouble>,
-    /// Why its file cannot be written.
+    /// Reason why the node's file cannot be written.
     pub file_trouble: Option<Arc<str>>,
 }
 
 impl FleetStatus {
-    /// What the node lives on at an instant: of its limits the one that is worst off.
+    /// State of the node at an instant: of its limits the one that is worst off.
     #[must_use]
     pub fn state(&self, now: Monotonic) -> NodeState {
         if self.drained {

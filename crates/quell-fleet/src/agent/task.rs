@@ -31,7 +31,7 @@ use crate::{proto, wire};
 /// The least time between two requests, whatever a coordinator says.
 const GAP: Duration = Duration::from_millis(20);
 
-/// How often a node that leaves says so, until it is answered.
+/// Interval at which a node that leaves repeats its farewell, until it is answered.
 const FAREWELLS: Duration = Duration::from_millis(200);
 
 /// The first wait before another coordinator is tried, and the longest.
@@ -55,9 +55,9 @@ pub(super) struct Task {
     member: Member,
     dialer: Dialer,
     file: Option<Arc<NodeFile>>,
-    /// What the file does not say yet.
+    /// Snapshot that is not in the file yet.
     unwritten: Option<MemberSnapshot>,
-    /// What is in force and not sealed, because the file does not say it yet.
+    /// Ticket of the schedules in force that are not sealed, because the file does not have them yet.
     unsealed: Option<u64>,
     rights: Rights,
     /// Those of the fleet, if it follows them.
@@ -66,17 +66,17 @@ pub(super) struct Task {
     clock: Arc<dyn Clock>,
     still: SuspendDetector,
     show: watch::Sender<Arc<FleetStatus>>,
-    /// What is shown, apart from what the member knows itself.
+    /// Status shown to others, apart from what the member knows itself.
     status: FleetStatus,
     state: NodeState,
     counted: Monotonic,
     link: Option<Link>,
     dialing: Option<(CoordinatorUrl, Dialing)>,
-    /// When to dial again.
+    /// Instant of the next dial.
     dial_at: Instant,
     back_off: Duration,
     redirects: u32,
-    /// When the next request is due.
+    /// Instant at which the next request is due.
     due: Instant,
     /// No join before that.
     join_at: Instant,
@@ -84,7 +84,8 @@ pub(super) struct Task {
     /// Since when a request waits for an answer.
     waits: Option<Instant>,
     told: Option<oneshot::Sender<bool>>,
-    /// What was warned of since a coordinator last answered: once for each coordinator, not at each try.
+    /// Coordinators that a warning was logged for since one last answered: once for each coordinator, not
+    /// at each try.
     warned: HashSet<Arc<str>>,
 }
 
@@ -205,7 +206,7 @@ impl Task {
         self.publish();
     }
 
-    /// Whether there is nothing more to say.
+    /// Returns true if the node has nothing more to send.
     fn is_over(&self) -> bool {
         self.member.stage() == Stage::Gone
     }

@@ -122,7 +122,7 @@ pub fn check_request(bytes: &[u8]) -> Result<(), WireError> {
     check(bytes, REQUEST).ok_or(WireError::Bytes)
 }
 
-/// Whether these are the bytes of a message of this shape, within its bounds.
+/// Checks that these are the bytes of a message of this shape, within its bounds.
 fn check(mut bytes: &[u8], shape: Shape) -> Option<()> {
     // How many there were of each field; no shape has as many.
     let mut counts = [0_usize; 8];
@@ -187,7 +187,7 @@ fn split<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(first)
 }
 
-/// What the service reads.
+/// Message that the service reads.
 pub trait Checked: Message + Default + Send + 'static {
     /// Checks its bytes before they are decoded.
     ///

@@ -122,7 +122,7 @@ impl Node {
         self.fleet.status().borrow().state(self.clock.monotonic())
     }
 
-    /// How many calls pass after a rest of a second, and whether the answer is a declared one.
+    /// Number of calls that pass after a rest of a second, and whether the answer is a declared one.
     fn admits(&self) -> (u64, bool) {
         self.clock.advance(Duration::from_secs(1));
         let ask = || self.limiter.try_acquire_local(&Query::new("shop")).unwrap();

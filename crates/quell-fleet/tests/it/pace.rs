@@ -1,5 +1,6 @@
-//! When a node speaks: reports of many nodes are spread, and who finds no coordinator asks less and less
-//! often. There time is tokio's and stands still while anything happens, so the waits are exact.
+//! Intervals at which a node sends: reports of many nodes are spread, and a node that finds no coordinator
+//! asks less and less often. There time is tokio's and stands still while anything happens, so the waits
+//! are exact.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ fn start(urls: &[&str], member: u32) -> Fleet {
     Fleet::start(options).unwrap()
 }
 
-/// How many reports of each node are looked at.
+/// Number of reports of each node that are looked at.
 const REPORTS: usize = 40;
 
 const fn millis(count: u64) -> Duration {

@@ -39,7 +39,7 @@ async fn start(url: &str, file: Option<&Path>) -> (Fleet, Arc<FleetRules>) {
     (fleet, rules)
 }
 
-/// What the node says of its rules, once that is so.
+/// Report of the node on its rules, once `is_so` holds for it.
 async fn until(stream: &mut Stream, is_so: impl Fn(&proto::RulesSeen) -> bool) -> proto::RulesSeen {
     loop {
         let request = stream.raw_request().await.expect("the node says something");
@@ -84,7 +84,7 @@ async fn a_node_says_what_came_of_the_candidate_that_it_was_given() {
     until(&mut stream, |seen| seen.candidate == Some(says(7, 3))).await;
 }
 
-/// What was counted under other rules, or under another version, is not told with those that are judged.
+/// Counts under other rules, or under another version, are not reported with those that are judged.
 #[tokio::test]
 async fn a_node_says_how_calls_were_answered_under_the_rules_that_are_judged() {
     let mut coordinator = Scripted::start().await;

@@ -356,7 +356,7 @@ proptest! {
     }
 }
 
-/// What coordinators ask and nodes tell of judged rules: beside the protocol, and the same bytes in later versions.
+/// Judged rules in requests and reports: beside the protocol, and the same bytes in later versions.
 #[test]
 fn what_is_told_of_judged_rules_comes_back() {
     let judged = proto::Judged {
@@ -404,7 +404,7 @@ fn report_of(loads: Vec<proto::Load>) -> Result<Request, WireError> {
     })
 }
 
-/// What a server says of its calls comes with a request and is no part of it.
+/// A server's counts of its calls come with a request and are no part of it.
 #[test]
 fn what_a_server_sees_of_its_calls_goes_there_and_back() {
     let leave = Request::Leave(Leave {
