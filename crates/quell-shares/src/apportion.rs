@@ -26,9 +26,9 @@ pub struct Claim {
     pub key: u64,
     /// Its weight; 0 counts as 1.
     pub weight: u32,
-    /// What it gets in any case.
+    /// Part that it gets in any case.
     pub floor: u64,
-    /// What it wants; less than the floor counts as the floor.
+    /// Part that it wants; less than the floor counts as the floor.
     pub want: u64,
     /// Its previous share.
     pub last: u64,

@@ -67,14 +67,14 @@ const MOST: u64 = 1 << 61;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How far the readings of two threads may be apart, in nanoseconds.
+/// Greatest difference between the readings of two threads, in nanoseconds.
 const READINGS_DIFFER: u64 = 1_000_000;
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the call fits. A denied call may pass after the shortest wait at which its cost is
-    /// there, if the schedule goes on as it is and no other call comes; `Never` if it is never there.
+    /// Outcome of the call. A denied call may pass after the shortest wait at which its cost is there, if
+    /// the schedule goes on as it is and no other call comes; `Never` if it is never there.
     pub outcome: Outcome,
     /// The burst in force, in micro-units.
     pub burst: u64,
@@ -88,9 +88,9 @@ pub struct Answer {
 /// One step of a schedule. All of it is written before the word names its slot.
 #[derive(Debug, Default)]
 struct Piece {
-    /// When it begins, in nanoseconds.
+    /// Instant at which it begins, in nanoseconds.
     begins: AtomicU64,
-    /// What the schedule has supplied by then.
+    /// Tokens that the schedule has supplied by then.
     minted: AtomicU64,
     /// The most tokens that there can be then.
     cap: AtomicU64,
@@ -104,7 +104,7 @@ struct Piece {
 struct Slot {
     /// The supply at its beginning, modulo 2^63.
     base: AtomicU64,
-    /// When each piece but the last ends; of those that are not needed, the end of time.
+    /// Instants at which each piece but the last ends; of those that are not needed, the end of time.
     ends: [AtomicU64; ENDS],
     pieces: [Piece; ENDS + 1],
 }
@@ -112,12 +112,12 @@ struct Slot {
 /// A bucket that threads share.
 #[derive(Debug, Default)]
 pub struct Cell {
-    /// What is used, modulo 2^63, and in the lowest bit which slot is in force.
+    /// Tokens used, modulo 2^63, and in the lowest bit which slot is in force.
     word: AtomicU64,
     slots: [Slot; 2],
     /// Micro-units that were taken and may still be put back.
     held: AtomicU64,
-    /// How often the schedule was changed.
+    /// Number of changes of the schedule.
     changes: AtomicU64,
 }
 
@@ -128,7 +128,7 @@ pub struct Cell {
 pub struct Held {
     cost: u64,
     at: u64,
-    /// What there was, and what other calls may still put back.
+    /// Tokens that there were, and those that other calls may still put back.
     most: u64,
     burst: u64,
     /// The highest rate of the schedule.
@@ -143,12 +143,12 @@ struct View {
     /// The most tokens that there can be, of those that the schedule allows.
     cap: i64,
     burst: u64,
-    /// What is minted beyond the supply, in billionths of a micro-unit.
+    /// Part that is minted beyond the supply, in billionths of a micro-unit.
     rest: u64,
     rate: u64,
-    /// When the piece in force ends; 0 if it has not begun.
+    /// Instant at which the piece in force ends; 0 if it has not begun.
     end: u64,
-    /// Whether the schedule may soon have supplied all that it can.
+    /// True if the schedule may soon have supplied all that it can.
     is_old: bool,
     /// The piece in force.
     index: usize,
@@ -163,7 +163,7 @@ impl View {
         if left < self.cap { left } else { self.cap }
     }
 
-    /// How long after `now` there are `wanted` tokens, if that is while this piece is in force.
+    /// Time from `now` until there are `wanted` tokens, if that is while this piece is in force.
     #[inline]
     fn wait(&self, now: u64, word: u64, wanted: u64) -> Option<u64> {
         let lacks = signed(wanted) - self.tokens(word);
@@ -198,8 +198,8 @@ const fn mint(rate: u64, nanos: u64) -> (u64, u64) {
     (minted, small % SECOND)
 }
 
-/// How long it takes at `rate` to mint `tokens`, of which `rest` billionths of a micro-unit are there
-/// already, in nanoseconds, rounded up.
+/// Time that `rate` takes to mint `tokens`, of which `rest` billionths of a micro-unit are there already,
+/// in nanoseconds, rounded up.
 #[inline]
 fn time_to_mint(tokens: u64, rest: u64, rate: u64) -> Option<u64> {
     /// Above it, the remainders of the steps below do not fit in 64 bits.
@@ -295,7 +295,7 @@ impl Slot {
         }
     }
 
-    /// How long after `now` there are `wanted` tokens, or as many as the burst if that is `None`.
+    /// Time from `now` until there are `wanted` tokens, or as many as the burst if that is `None`.
     // Always inlined: passing the view and the answer costs a hundredth of a decision at a node.
     #[inline(always)]
     fn wait(&self, now: u64, view: &View, word: u64, wanted: Option<u64>) -> Option<Duration> {
@@ -349,7 +349,8 @@ impl Cell {
         self.decide(now, cost, true)
     }
 
-    /// What [`Cell::try_take`] would answer; takes nothing, and `remaining` includes `cost`.
+    /// Returns the answer that [`Cell::try_take`] would give; takes nothing, and `remaining` includes
+    /// `cost`.
     #[must_use]
     pub fn peek(&self, now: Monotonic, cost: u64) -> Answer {
         self.decide(now, cost, false)
@@ -405,7 +406,7 @@ impl Cell {
         fits
     }
 
-    /// What was taken stays taken.
+    /// Keeps the taken tokens taken.
     pub fn keep(&self, held: Held) {
         self.held.fetch_sub(held.cost, Ordering::AcqRel);
     }

@@ -91,7 +91,7 @@ impl Version {
         self.sure = part(self.sure, of.rate, whole.rate).min(self.base.rate);
     }
 
-    /// Whether it allows nothing from `now` on.
+    /// Returns true if the curve allows nothing from `now` on.
     pub(crate) fn is_nothing(&self, now: u64) -> bool {
         let rests = self.gap.rate.max(self.base.rate).max(self.floor.rate);
         rests == 0 && self.leases_end() < now
@@ -130,7 +130,7 @@ impl Version {
     }
 }
 
-/// What one member may hold of one limit, and what it should have.
+/// Rights that one member may hold of one limit, and those that it should have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Holding {
     /// The limit.
@@ -170,7 +170,7 @@ impl Holding {
         }
     }
 
-    /// Whether so much less was sent than is planned that it matters.
+    /// Returns true if so much less was sent than is planned that it matters.
     const fn is_short(&self) -> bool {
         self.sent < self.target - self.target / 20
     }
@@ -251,7 +251,7 @@ impl Holding {
         fell
     }
 
-    /// Whether it allows nothing from `now` on.
+    /// Returns true if the sum allows nothing from `now` on.
     pub(crate) fn is_nothing(&self, now: u64) -> bool {
         self.versions.iter().all(|v| v.is_nothing(now))
     }
@@ -395,9 +395,9 @@ impl Horizon {
         self.bends = bends;
     }
 
-    /// What may be added until the slice of `end`: rates that fall from step to step, each with the
-    /// last instant at which it may be used; the last step reaches `end`. No rate exceeds `target`,
-    /// and none exceeds `rate` together with the curves in the sum.
+    /// Rates that may be added until the slice of `end`: they fall from step to step, each with the last
+    /// instant at which it may be used; the last step reaches `end`. No rate exceeds `target`, and none
+    /// exceeds `rate` together with the curves in the sum.
     pub(crate) fn headroom(&mut self, rate: u64, target: u64, end: u64) -> Headroom {
         let last = end / self.slices.width;
         let mut sum = self.sum;

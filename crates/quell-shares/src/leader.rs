@@ -31,7 +31,7 @@ pub use self::store_rollback::{Number, StoreRollback};
 pub(crate) use self::witnesses::Claim;
 pub use self::witnesses::Unproven;
 
-/// How long a member waits that asks a coordinator which knows no leader.
+/// Wait of a member that asks a coordinator which knows no leader.
 const NO_LEADER: Duration = Duration::from_millis(500);
 
 /// An action that a coordinator wants carried out.
@@ -54,7 +54,7 @@ pub enum Effect {
     SteppedDown {
         /// The epoch that is over.
         epoch: u64,
-        /// Why.
+        /// The reason.
         why: Why,
     },
     /// Give the key of this epoch up, so that another coordinator can lead at once. There is no
@@ -79,7 +79,7 @@ pub enum Effect {
     StoreRollback(StoreRollback),
 }
 
-/// Why a coordinator does not lead any more.
+/// Reason why a coordinator does not lead any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
@@ -119,7 +119,7 @@ pub struct Elected {
     /// Unique and rising: the revision that created the key. With the generation of the record it is
     /// the epoch.
     pub revision: u64,
-    /// When the campaign was sent, on the coordinator's own clock.
+    /// Instant at which the campaign was sent, on the coordinator's own clock.
     pub asked: Monotonic,
     /// The stored record, as of the election or later.
     pub record: Record,
@@ -132,16 +132,16 @@ struct Leading {
     deadline: Monotonic,
     ledger: Ledger,
     doubt: Option<Doubt>,
-    /// When the store was last asked.
+    /// Instant at which the store was last asked.
     asked: Option<Monotonic>,
     /// Members that name numbers which the store has not given.
     witnesses: Witnesses,
     /// That this coordinator itself has seen the store go back.
     store_rollback: Option<StoreRollback>,
-    /// Whether an operator was told.
+    /// True if an operator was told.
     alarmed: bool,
-    /// Whether nothing is decided any more: the store went back before this coordinator was elected, so
-    /// there may be members that the record does not know.
+    /// True if the leader decides nothing any more: the store went back before this coordinator was
+    /// elected, so there may be members that the record does not know.
     stopped: bool,
 }
 
@@ -263,7 +263,7 @@ impl Coordinator {
         leading.map_or(self.store_rollback, Leading::proof)
     }
 
-    /// What members say to the same effect, and what proves nothing, while this coordinator leads.
+    /// Claims of members that agree and prove nothing, while this coordinator leads.
     #[must_use]
     pub fn unproven(&self) -> Option<Unproven> {
         let leading = self.leading.as_ref();
@@ -271,7 +271,7 @@ impl Coordinator {
         leading?.witnesses.unproven()
     }
 
-    /// Whether it has the lead and decides nothing, because the store went back.
+    /// Returns true if the coordinator has the lead and decides nothing, because the store went back.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.leading.as_ref().is_some_and(Leading::is_stopped)
@@ -471,7 +471,7 @@ impl Leading {
         self.stopped || self.witnesses.proof().is_some()
     }
 
-    /// Whether the ledger may answer a request that makes this claim.
+    /// Returns true if the ledger may answer a request that makes this claim.
     fn may_answer(&self, member: MemberId, claim: Option<Claim>) -> bool {
         if self.is_stopped() {
             return false;

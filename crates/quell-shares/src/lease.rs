@@ -35,8 +35,8 @@ use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::over_admission::{LeaseTerms, Supply};
 use quell_core::time::{Monotonic, Wall};
 
-/// How long a grant may be used, from when it was asked for: five times what it should last, so that a
-/// node whose demand falls loses little.
+/// Time for which a grant may be used, from its request: five times what it should last, so that a node
+/// whose demand falls loses little.
 pub const LIFE: Duration = Duration::from_millis(500);
 
 /// The interval in which demand is counted; a grant should last as long.
@@ -56,12 +56,12 @@ pub const MIN_CALLS: u64 = 4;
 /// lease ends as much before its window.
 pub(crate) const DRIFT: u32 = 1_000;
 
-/// What a node does with a call.
+/// Step of a node for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// It is allowed: its cost was taken from the lease.
     Allow {
-        /// What to ask the store for now, since the lease is running low.
+        /// Request for the store now, since the lease is running low.
         refill: Option<Request>,
     },
     /// It is refused; after this wait, the store is asked.
@@ -90,9 +90,9 @@ pub struct Return {
     pub number: u64,
     /// The cost to give back, at least 1.
     pub units: u64,
-    /// When the store charged it, by its clock.
+    /// Instant at which the store charged it, by the store's clock.
     pub charged: Wall,
-    /// When it is too late, by the store's clock.
+    /// Instant after which it is too late, by the store's clock.
     pub until: Wall,
 }
 
@@ -101,7 +101,8 @@ pub struct Return {
 struct Grant {
     units: u64,
     until: Monotonic,
-    /// When the store charged it, and when it takes nothing of it back any more; `None` if that is not known.
+    /// Instants at which the store charged it, and from which the store takes nothing of it back; `None` if
+    /// that is not known.
     origin: Option<(Wall, Wall)>,
 }
 
@@ -117,9 +118,9 @@ struct Returning {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Refusal {
     units: u64,
-    /// When it would pass.
+    /// Instant at which it would pass.
     until: Monotonic,
-    /// When the store is asked again, whatever it said.
+    /// Instant at which the store is asked again, whatever it said.
     recheck: Monotonic,
 }
 
@@ -127,7 +128,7 @@ struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Flight {
     request: Request,
-    /// What the node would have asked for if the store had plenty.
+    /// Units that the node would have asked for if the store had plenty.
     wanted: u64,
     sent: Monotonic,
 }
@@ -172,7 +173,7 @@ impl Demand {
     }
 }
 
-/// What one node holds of one key, and what it knows of it.
+/// Lease of one node on one key, and its knowledge of the key.
 #[derive(Clone, Debug)]
 pub struct Lease {
     terms: LeaseTerms,
@@ -181,21 +182,21 @@ pub struct Lease {
     /// Units that the store had left in its last answer, and when that was asked for.
     left: u64,
     noted: Monotonic,
-    /// When the key is at rest according to that answer.
+    /// Instant at which the key is at rest according to that answer.
     rest: Monotonic,
     refusal: Option<Refusal>,
     /// The store is not asked before this.
     resume: Monotonic,
     flight: Option<Flight>,
-    /// Whether the last request was lost: nothing is charged in advance until the store answers again.
+    /// True if the last request was lost: nothing is charged in advance until the store answers again.
     is_lost: bool,
-    /// How many times it was asked.
+    /// Number of requests.
     requests: u64,
     /// Returns that the store may still execute.
     returning: Vec<Returning>,
-    /// How many returns there were.
+    /// Number of returns.
     returns: u64,
-    /// How long the store took to answer lately.
+    /// Time that the store took to answer lately.
     round_trip: Duration,
     demand: Demand,
     used: Monotonic,
@@ -254,9 +255,9 @@ impl Lease {
         Step::Ask(self.ask(now, units.max(cost), wanted))
     }
 
-    /// Whether a call has to decide by a clock that it reads when nobody else decides: one that was paused after
-    /// reading it would use what ended with its window, and a window is exceeded by nothing. Any other limit may be
-    /// exceeded by what a node holds, whenever it uses it.
+    /// Returns true if a call has to decide by a clock that it reads under the key's lock: one that was
+    /// paused after reading it would use what ended with its window, and a window is exceeded by nothing.
+    /// Any other limit may be exceeded by what a node holds, whenever it uses it.
     #[must_use]
     pub fn ends_with_window(&self) -> bool {
         matches!(self.terms.supply, Supply::AtOnce(_))
@@ -329,7 +330,7 @@ impl Lease {
         }
     }
 
-    /// What the store decided on a call of this key that was sent then.
+    /// Takes over the store's decision on a call of this key that was sent at `sent`.
     pub fn observe(&mut self, sent: Monotonic, decision: &Decision) {
         if sent >= self.noted {
             (self.left, self.noted) = (decision.remaining, sent);
@@ -346,8 +347,8 @@ impl Lease {
         }
     }
 
-    /// What callers did not ask for in the last two intervals, to be given back. There may be a second such
-    /// return.
+    /// Returns the units that callers did not ask for in the last two intervals, to be given back. There
+    /// may be a second such return.
     pub fn surplus(&mut self, now: Monotonic) -> Option<Return> {
         let keep = self.demand.units_at(now).saturating_mul(2);
         self.give_back(now, keep)
@@ -364,7 +365,7 @@ impl Lease {
         };
     }
 
-    /// What is held, to be given back by a node that leaves. There may be a second such return.
+    /// Returns the units held, to be given back by a node that leaves. There may be a second such return.
     pub fn leave(&mut self, now: Monotonic) -> Option<Return> {
         self.give_back(now, 0)
     }
@@ -407,8 +408,8 @@ impl Lease {
         })
     }
 
-    /// When the store takes nothing back any more of what it charged at `decided`, by its clock: when the
-    /// grant ends here, at the latest. The charge was made between sending and answer.
+    /// Instant from which the store takes nothing back of what it charged at `decided`, by its clock: the
+    /// end of the grant here, at the latest. The charge was made between sending and answer.
     fn last_return(&self, flight: &Flight, until: Monotonic, decided: Wall) -> Wall {
         let life = until.since(flight.sent).saturating_sub(self.round_trip);
         decided.saturating_add(life.saturating_sub(life / DRIFT))
@@ -427,7 +428,7 @@ impl Lease {
         self.is_lost = false;
     }
 
-    /// Whether a request was lost, and the store has not answered since.
+    /// Returns true if a request was lost, and the store has not answered since.
     #[must_use]
     pub const fn is_lost(&self) -> bool {
         self.is_lost
@@ -458,19 +459,19 @@ impl Lease {
         self.rest.since(now)
     }
 
-    /// How it is leased.
+    /// Terms of the lease.
     #[must_use]
     pub const fn terms(&self) -> &LeaseTerms {
         &self.terms
     }
 
-    /// Whether the store is being asked.
+    /// Returns true while a request to the store is in flight.
     #[must_use]
     pub const fn is_asking(&self) -> bool {
         self.flight.is_some()
     }
 
-    /// How long nobody has asked for the key.
+    /// Time since the last call for the key.
     #[must_use]
     pub const fn idle(&self, now: Monotonic) -> Duration {
         now.since(self.used)
@@ -519,7 +520,7 @@ impl Lease {
         }
     }
 
-    /// When a grant ends that was asked for at `sent`.
+    /// End of a grant that was asked for at `sent`.
     fn end(&self, sent: Monotonic, decision: &Decision) -> Monotonic {
         let end = sent.saturating_add(LIFE);
         if !matches!(self.terms.supply, Supply::AtOnce(_)) {
@@ -561,7 +562,7 @@ impl Lease {
         request
     }
 
-    /// How many units to ask for, and how many if the store had plenty.
+    /// Number of units to ask for, and the number if the store had plenty.
     fn size(&self, now: Monotonic) -> (u64, u64) {
         let room = self.room(now);
         let wanted = self.demand.units().min(room);
@@ -598,14 +599,14 @@ impl Lease {
         }
     }
 
-    /// How many batches come from then until the key is at rest.
+    /// Number of batches that come from `at` until the key is at rest.
     fn batches_to_come(&self, every: Duration, at: Monotonic) -> u64 {
         let to_rest = self.rest.since(at).as_nanos();
         let batches = to_rest.div_ceil(every.as_nanos().max(1));
         u64::try_from(batches).unwrap_or(u64::MAX)
     }
 
-    /// How long a call of `cost` is refused without asking the store.
+    /// Time for which a call of `cost` is refused without asking the store.
     fn refused_for(&self, now: Monotonic, cost: u64) -> Option<Duration> {
         let pause = self.resume.since(now);
         let refusal = self.refusal.filter(|refusal| {
@@ -650,7 +651,7 @@ pub(crate) fn produced(units: u64, time: Duration, elapsed: Duration) -> u64 {
     u64::try_from(all).unwrap_or(u64::MAX)
 }
 
-/// How long it takes to produce `wanted` units at `units` per `time`, rounded up.
+/// Time that it takes to produce `wanted` units at `units` per `time`, rounded up.
 #[must_use]
 pub fn time_of(wanted: u64, units: u64, time: Duration) -> Duration {
     let nanos = u128::from(wanted).saturating_mul(time.as_nanos());

@@ -48,28 +48,28 @@ pub use self::view::{FleetView, LimitView, MemberState, MemberView, RightView, R
 /// g: how late a timer of a member may be, in nanoseconds.
 const GRAIN: u64 = 10_000_000;
 
-/// What is known about one member.
+/// Account of one member.
 #[derive(Clone, Debug)]
 struct Account {
     seat: Seat,
     seq: u64,
-    /// When it last reported.
+    /// Instant of its last report.
     heard: u64,
     /// The version last sent to it.
     version: u64,
     /// The version of this epoch that it acknowledged.
     applied: u64,
-    /// Whether it was told of this epoch.
+    /// True if it was told of this epoch.
     addressed: bool,
-    /// When it was first told of this epoch; only while its holdings are not known.
+    /// Instant at which it was first told of this epoch; only while its holdings are not known.
     told: Option<u64>,
-    /// Whether `holdings` is an upper bound of what it has.
+    /// True if `holdings` is an upper bound of what it has.
     known: bool,
-    /// Whether it is one because the member said so in this epoch, or joined.
+    /// True if the bound stands because the member said so in this epoch, or joined.
     fenced: bool,
-    /// Whether it has left and only its seat remains.
+    /// True if it has left and only its seat remains.
     left: bool,
-    /// Whether a share is planned for it; not if it has been silent for long.
+    /// True if a share is planned for it; not if it has been silent for long.
     planned: bool,
     /// In the order of the limits: those that it shares, and those of which it may still hold
     /// something.
@@ -114,8 +114,7 @@ impl Account {
         }
     }
 
-    /// Where the holding of a limit is. Most members share all limits before it: `guess` is tried
-    /// first.
+    /// Index of the holding of a limit. Most members share all limits before it: `guess` is tried first.
     fn place(&self, limit: LimitId, guess: usize) -> Option<usize> {
         match self.holdings.get(guess) {
             Some(holding) if holding.limit == limit => Some(guess),
@@ -136,7 +135,7 @@ impl Account {
         self.holdings.get_mut(at)
     }
 
-    /// Which of the two current plans it is to follow: 1 for the one that is being rolled out.
+    /// Index of the current plan that it is to follow: 1 for the one that is being rolled out.
     fn side(&self) -> usize {
         usize::from(self.seat.staged)
     }
@@ -164,7 +163,7 @@ pub struct Ledger {
     horizons: Vec<Horizon>,
     /// Limits that must be divided again.
     dirty: Vec<bool>,
-    /// When they were last divided.
+    /// Instant at which the limits were last divided.
     shared: u64,
     /// Decides which of several equal fractions comes first.
     rotation: u64,
@@ -228,7 +227,7 @@ impl Ledger {
         &self.record
     }
 
-    /// Whether it grants; before that it is learning.
+    /// Returns true if the ledger grants; before that it is learning.
     #[must_use]
     pub const fn grants(&self) -> bool {
         matches!(self.phase, Phase::Granting)
@@ -243,7 +242,7 @@ impl Ledger {
         Some((horizon.now(), self.record.whole(limit).rate))
     }
 
-    /// Whether the sender has a seat, in its incarnation.
+    /// Returns true if the sender has a seat, in its incarnation.
     pub(crate) fn is_seated(&self, request: &Request) -> bool {
         let Request::Report(report) = request else {
             return false;
@@ -252,8 +251,8 @@ impl Ledger {
         account.is_some_and(|account| account.seat.incarnation == report.incarnation)
     }
 
-    /// Whether the sender says that it knows a higher number than this leader, or this epoch although it
-    /// was not told of it. Then there is a later leader, or the store went back, or it lies.
+    /// Claim of a sender that says it knows a higher number than this leader, or this epoch although it was
+    /// not told of it. Then there is a later leader, or the store went back, or it lies.
     pub(crate) fn ahead(&self, request: &Request) -> Option<Claim> {
         let is_seated = self.is_seated(request);
         let (member, epoch, version, incarnation) = match request {

@@ -57,7 +57,7 @@ pub struct Start {
     pub weight: u32,
     /// The groups that it is in, besides that of all.
     pub groups: Vec<Name>,
-    /// Whether something external (a lock, an ordinal) ensures that no other process has the id.
+    /// True if something external (a lock, an ordinal) ensures that no other process has the id.
     pub exclusive: bool,
 }
 
@@ -66,20 +66,20 @@ pub struct Start {
 pub struct LimitSchedule {
     /// The limit.
     pub limit: LimitId,
-    /// What the member may use of it.
+    /// Schedule of the member's quota of the limit.
     pub schedule: Schedule,
 }
 
-/// When the rights of one limit follow each other: leases, the gap, the base, the floor.
+/// Instants at which the rights of one limit follow each other: leases, the gap, the base, the floor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
     /// The limit.
     pub limit: LimitId,
-    /// When the last lease ends.
+    /// End of the last lease.
     pub leased_until: Monotonic,
-    /// When the static share begins.
+    /// Beginning of the static share.
     pub base_from: Monotonic,
-    /// When it ends, and the floor begins.
+    /// End of the static share and beginning of the floor.
     pub base_until: Monotonic,
     /// The rate and burst of the whole limit.
     pub whole: Right,
@@ -96,10 +96,9 @@ pub struct Adopt {
     /// The schedules, in the order of the limits. Of any other limit the member may use nothing from
     /// now on, and a limit that it did not know begins with an empty bucket.
     pub schedules: Vec<LimitSchedule>,
-    /// Whether other members wait for the acknowledgement: if so, send a report as soon as this is
-    /// sealed.
+    /// True if other members wait for the acknowledgement: then send a report as soon as this is sealed.
     pub prompt: bool,
-    /// What the next start of the member must find. None if what it would find is still right.
+    /// Snapshot that the next start of the member must find. None if what it would find is still right.
     pub snapshot: Option<MemberSnapshot>,
 }
 
@@ -110,7 +109,7 @@ struct Pending {
     version: u64,
 }
 
-/// Whether any right falls by more than a twentieth.
+/// Returns true if any right falls by more than a twentieth.
 fn shrinks(before: &[LimitSchedule], after: &[LimitSchedule], now: Monotonic) -> bool {
     let mut after = after.iter().peekable();
     let less = |before: &LimitSchedule| {
@@ -158,7 +157,7 @@ pub struct Member {
     draining: bool,
     /// T of the last grant.
     every: Duration,
-    /// When demand was last measured.
+    /// Instant at which demand was last measured.
     reported: Monotonic,
 }
 
@@ -235,7 +234,7 @@ impl Member {
         &self.names
     }
 
-    /// Whether an operator drains it: what it may use goes to nothing, and then it is gone.
+    /// Returns true if an operator drains the member: its quota goes to nothing, and then it is gone.
     #[must_use]
     pub const fn is_draining(&self) -> bool {
         self.draining
@@ -247,7 +246,7 @@ impl Member {
         self.every
     }
 
-    /// What to keep for the next start: the least that its schedules ever allow, which every ledger
+    /// Rights to keep for the next start: the least that its schedules ever allow, which every ledger
     /// already counts.
     fn floors(&self) -> impl Iterator<Item = Kept> {
         self.standings.iter().map(LimitRights::least)
@@ -293,7 +292,7 @@ impl Member {
         })
     }
 
-    /// What to send while joining; `None` while an older schedule is still going out of use.
+    /// Request to send while joining; `None` while an older schedule is still going out of use.
     #[must_use]
     pub fn join(&self) -> Option<Join> {
         let Start {
@@ -317,9 +316,9 @@ impl Member {
         })
     }
 
-    /// What to send every period while active. `offered` has a [`Load`] for each limit that was asked
-    /// for, in the order of the limits; its `demand` is the cost offered since the last report, each
-    /// call counted once.
+    /// Request to send every period while active. `offered` has a [`Load`] for each limit that was asked
+    /// for, in the order of the limits; its `demand` is the cost offered since the last report, each call
+    /// counted once.
     pub fn report(&mut self, now: Monotonic, offered: &[Load]) -> Report {
         let elapsed = now.since(self.reported);
         // A report soon after another one cannot measure a rate.
@@ -575,7 +574,7 @@ impl Member {
         later.then(|| self.adopt(hold.epoch, 0))
     }
 
-    /// Where the schedules go over from one right to the next.
+    /// Instants at which the schedules go over from one right to the next.
     pub fn phases(&self) -> impl Iterator<Item = Phase> {
         self.standings.iter().map(|standing| {
             let leases = standing.leases.iter();
@@ -645,7 +644,7 @@ impl Member {
         self.give_up(self.version)
     }
 
-    /// What to send until it is answered, once the leave is sealed.
+    /// Request to send until it is answered, once the leave is sealed.
     #[must_use]
     pub fn farewell(&self) -> Option<Leave> {
         let over = self.stage == Stage::Leaving && self.pending.is_none();

@@ -18,13 +18,13 @@ pub struct Load {
     pub limit: LimitId,
     /// Offered cost in micro-units per second, smoothed.
     pub demand: u64,
-    /// How much more it may be until the next grant, by how it moved.
+    /// Amount by which it may grow until the next grant, by how it moved.
     pub margin: u64,
     /// Micro-units admitted since the last report.
     pub admitted: u64,
     /// Micro-units refused since the last report.
     pub denied: u64,
-    /// What was answered since the process began to count.
+    /// Totals of answers since the process began to count.
     pub totals: Totals,
 }
 
@@ -40,7 +40,7 @@ pub struct Totals {
     pub degraded: u64,
 }
 
-/// What a member holds of one limit, in durations from the moment of its report.
+/// Rights of a member to one limit, in durations from the moment of its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The limit.
@@ -49,21 +49,21 @@ pub struct Held {
     pub leases: [(Right, Duration); LEASE_STEPS],
     /// The right that follows the leases.
     pub gap: Right,
-    /// How long until the base begins.
+    /// Time until the base begins.
     pub base_in: Duration,
     /// The static share.
     pub base: Right,
-    /// How long until the base ends.
+    /// Time until the base ends.
     pub base_for: Duration,
     /// The right that remains then.
     pub floor: Right,
-    /// How long until that ends, too; `None` if it does not end.
+    /// Time until the floor ends, too; `None` if it does not end.
     pub floor_for: Option<Duration>,
     /// The rate and burst of the whole limit, of which the others are parts.
     pub whole: Right,
 }
 
-/// What a snapshot file keeps of one limit for the next start of a process. It must be written
+/// Rights to one limit that a snapshot file keeps for the next start of a process. It must be written
 /// before the schedule that it follows from is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
@@ -89,11 +89,11 @@ pub struct MemberSnapshot {
     pub revision: u64,
     /// The names of its limits.
     pub names: Vec<LimitName>,
-    /// What the next start may use of each limit until it is granted more.
+    /// Rights of the next start to each limit, until it is granted more.
     pub kept: Vec<Kept>,
 }
 
-/// What a member that is alive gave up because a leader did not know it. It may be granted again.
+/// Rights that a living member gave up because a leader did not know it. It may be granted again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     /// The epoch of that leader; another one must not count with it.
@@ -114,14 +114,14 @@ pub struct Join {
     /// The groups that it is in, besides that of all; at most
     /// [`MAX_MEMBERSHIPS`](crate::plan::MAX_MEMBERSHIPS) are taken.
     pub groups: Vec<Name>,
-    /// Whether something external (a lock, an ordinal) ensures that no other process has the id.
+    /// True if something external (a lock, an ordinal) ensures that no other process has the id.
     pub exclusive: bool,
     /// The incarnation of the start that it replaces, as a coordinator told it; 0 if it knows of
     /// none. A join that was overtaken names an older one, and is not obeyed.
     pub replaces: u64,
-    /// What it uses of each limit until its first grant: what its snapshot kept.
+    /// Rights to each limit until its first grant: those that its snapshot kept.
     pub floors: Vec<Kept>,
-    /// What it had, if it was alive when a leader did not know it.
+    /// Rights that it had, if it was alive when a leader did not know it.
     pub gave_up: Option<GivenUp>,
     /// The newest epoch that it knows.
     pub epoch: u64,
@@ -153,7 +153,7 @@ pub struct Joined {
     pub names: Vec<LimitName>,
 }
 
-/// What a member wants, and which version it has in force.
+/// Demand of a member, and the version that it has in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The member.
@@ -217,9 +217,9 @@ pub struct Grant {
     pub promise: Duration,
     /// F, counted from the sending of the report.
     pub hold: Duration,
-    /// When the floors end, too, counted from the sending of the report; `None` if they do not.
+    /// Time until the floors end, too, counted from the sending of the report; `None` if they do not.
     pub ends: Option<Duration>,
-    /// Whether the member is being drained: it gets no seat again when it has lost this one.
+    /// True if the member is being drained: it gets no seat again when it has lost this one.
     pub draining: bool,
     /// One grant per limit. The member gives up every limit that is not there.
     pub rights: Vec<Granted>,
@@ -239,7 +239,7 @@ pub struct Hold {
     pub seq: u64,
     /// The version of the leader's record.
     pub record: u64,
-    /// How long to stay below the base, counted from the receipt of this message, if at all.
+    /// Time to stay below the base, counted from the receipt of this message, if at all.
     pub promise: Option<Duration>,
 }
 
@@ -292,7 +292,7 @@ pub enum Request {
     Leave(Leave),
 }
 
-/// Why a member that joins is given no seat.
+/// Reason why a member that joins is given no seat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoSeat {
     /// A process that may be alive has its number.
@@ -359,7 +359,7 @@ pub enum Response {
         /// Zero: naming the incarnation is all that is missing.
         retry: Duration,
     },
-    /// What the member may use.
+    /// Schedule that the member may use.
     Grant(Grant),
     /// The coordinator is still learning.
     Hold(Hold),
@@ -378,7 +378,7 @@ pub enum Response {
         epoch: u64,
         /// Zero for a start that is not known, a lease for a join that is refused.
         retry: Duration,
-        /// Why a join is refused.
+        /// Reason why a join is refused.
         no_seat: Option<NoSeat>,
     },
     /// This coordinator is not the leader, or does not decide.

@@ -80,7 +80,7 @@ impl Timing {
         Duration::from_millis(100)..=Duration::from_millis(1_000);
 }
 
-/// How far clocks may drift: each runs at least at `1 - rho` and at most at `1 + rho`.
+/// Greatest drift of clocks: each runs at least at `1 - rho` and at most at `1 + rho`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
     /// Parts in a million.
@@ -131,7 +131,7 @@ const fn scaled(value: u64, up: u64, down: u64, ceil: bool) -> u64 {
     }
 }
 
-/// Whether the static shares follow the number of seats.
+/// Relation of the static shares to the number of seats: they follow it, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizing {
     /// The total weight is what the plan says; a member that comes when it is used up has leases
@@ -141,14 +141,14 @@ pub enum Sizing {
     Auto,
 }
 
-/// How many members a group may have, and what their weights are parts of.
+/// Number of members that a group may have, and the total of which their weights are parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// W: the total that each weight is divided by.
     pub total_weight: u64,
     /// The most members at once; each has `least_burst` of every limit of the group set aside.
     pub seats: u32,
-    /// Whether `total_weight` follows the seats.
+    /// Relation of `total_weight` to the seats.
     pub sizing: Sizing,
 }
 
@@ -161,7 +161,7 @@ pub struct Group {
     pub size: Size,
 }
 
-/// Whether the seat of a silent member is given back without a word of an operator.
+/// Return of the seat of a silent member: with or without a word of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnSeats {
     /// Never: a silent member keeps its floor, and its seat until it is fenced or deregistered.
@@ -184,14 +184,14 @@ pub struct Plan {
     pub groups: Vec<Group>,
     /// The durations of the protocol.
     pub timing: Timing,
-    /// What becomes of the seats of silent members.
+    /// Treatment of the seats of silent members.
     pub return_seats: ReturnSeats,
     /// The text of rules that goes with it, by its digest: members that follow the plan are given it. `None` if
     /// they have rules of their own. Nothing here depends on it.
     pub rules: Option<Name>,
 }
 
-/// Why a plan cannot be used.
+/// Reason why a plan cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -232,7 +232,7 @@ pub struct TooSmall {
     pub limit: Name,
     /// The seats of its group.
     pub seats: u32,
-    /// What the plan says.
+    /// Value in the plan.
     pub is: u64,
     /// The least that would do.
     pub least: u64,
@@ -393,9 +393,9 @@ impl Plan {
         Ok(())
     }
 
-    /// Why the parts of a limit are of little use to so many members: a burst without a call of the
-    /// largest cost for each, or less than 5 units for each between two reports. It is safe all the
-    /// same: who has less than a call costs admits none.
+    /// Reason why the parts of a limit are of little use to so many members: a burst without a call of the
+    /// largest cost for each, or less than 5 units for each between two reports. It is safe all the same:
+    /// who has less than a call costs admits none.
     #[must_use]
     pub fn small_parts(&self, limit: &Limit, members: u32) -> Option<PlanError> {
         let small = |is, least| TooSmall {
@@ -485,8 +485,8 @@ impl Plan {
         self.size_of_group(limit.group.as_ref())
     }
 
-    /// How long a member may use anything after the sending of its last answered report; `None` if
-    /// it keeps its floor for ever.
+    /// Time for which a member may use anything after the sending of its last answered report; `None` if it
+    /// keeps its floor for ever.
     #[must_use]
     pub fn ends(&self) -> Option<Duration> {
         match self.return_seats {
@@ -495,7 +495,8 @@ impl Plan {
         }
     }
 
-    /// Whether a plan of an operator would change nothing: numbers that a record gives do not count.
+    /// Returns true if a plan of an operator would change nothing: numbers that a record gives do not
+    /// count.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         self.rules == other.rules && self.shares_like(other)
@@ -621,14 +622,14 @@ impl Plan {
     }
 }
 
-/// What members hold, or may hold, of a limit under other plans.
+/// Rights of members to a limit under other plans, at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Others {
     /// The sum of their bursts, as parts of the burst in force.
     pub(crate) bursts: u64,
     /// The smallest least burst of any plan that may be followed.
     pub(crate) least_burst: u64,
-    /// Whether they may follow plans that are not known.
+    /// True if they may follow plans that are not known.
     pub(crate) unknown: bool,
 }
 

@@ -57,7 +57,7 @@ pub const LEASE_STEPS: usize = 3;
 /// The most steps of a schedule: leases, gap, base and floor.
 pub const STEPS: usize = LEASE_STEPS + 3;
 
-/// What a member may use, from now on.
+/// Quota of a member, from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
     steps: [Step; STEPS],

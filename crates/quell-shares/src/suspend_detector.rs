@@ -30,7 +30,7 @@ impl SuspendDetector {
         Self { last: now }
     }
 
-    /// How long the monotonic clock stood still since the last call, if it did.
+    /// Time for which the monotonic clock stood still since the last call, if it did.
     pub fn observe(&mut self, now: Now) -> Option<Duration> {
         let counted = now.monotonic.since(self.last.monotonic);
         let passed = now.wall.since(self.last.wall);

@@ -34,13 +34,13 @@ use quell_core::time::Monotonic;
 
 use crate::lease::{DEMAND_INTERVAL, DRIFT, Demand, MIN_CALLS, produced, time_of};
 
-/// How long a store that gave no answer is left alone.
+/// Time for which a store that gave no answer is left alone.
 pub const RETRY: Duration = Duration::from_secs(1);
 
 /// The shortest wait that a caller is told, and time between two syncs of a drained key.
 const MIN_WAIT: Duration = Duration::from_millis(1);
 
-/// What a node does with a call.
+/// Step of a node for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncStep {
     /// It is allowed, and will be charged.
@@ -53,14 +53,14 @@ pub enum SyncStep {
     Strict,
 }
 
-/// What to tell the store. The outcome goes to [`SyncedKey::answer`] or [`SyncedKey::lost`].
+/// Request to the store. The outcome goes to [`SyncedKey::answer`] or [`SyncedKey::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncRequest {
     /// Names it among the requests of this key.
     pub number: u64,
     /// All units that were admitted on the key so far.
     pub total: u64,
-    /// How many of them the store is known to have charged.
+    /// Number of them that the store is known to have charged.
     pub base: u64,
 }
 
@@ -71,7 +71,7 @@ struct Flight {
     sent: Monotonic,
 }
 
-/// What one node admitted on one key, and what it knows of the key.
+/// Units that one node admitted on one key, and its knowledge of the key.
 #[derive(Clone, Debug)]
 pub struct SyncedKey {
     terms: LeaseTerms,
@@ -82,24 +82,24 @@ pub struct SyncedKey {
     undecided: u64,
     /// Units that the store had left in its last answer, and when it was asked; `None` if that is not known.
     left: Option<u64>,
-    /// Whether the key was banned then: what comes back is not for its callers.
+    /// True if the key was banned then: what comes back is not for its callers.
     is_banned: bool,
     noted: Monotonic,
-    /// When the key is at rest according to that answer, at the latest: since it came. And when that is certain,
-    /// although clocks drift apart: before that no more is admitted than was left.
+    /// Instant at which the key is at rest according to that answer, at the latest: since it came. And when
+    /// that is certain, although clocks drift apart: before that no more is admitted than was left.
     rest: Monotonic,
     sure_rest: Monotonic,
     /// Calls of this cost are refused until then, by the store's last answer, and larger ones.
     refused: (u64, Monotonic),
-    /// Whether the store could not charge all of the last total.
+    /// True if the store could not charge all of the last total.
     is_drained: bool,
     flight: Option<Flight>,
-    /// Whether the last request was lost, and the store has not answered since.
+    /// True if the last request was lost, and the store has not answered since.
     is_lost: bool,
     /// After a loss the store is not told anything before this.
     retry: Monotonic,
     requests: u64,
-    /// How long the store took to answer lately.
+    /// Time that the store took to answer lately.
     round_trip: Duration,
     demand: Demand,
     used: Monotonic,
@@ -196,7 +196,7 @@ impl SyncedKey {
         self.total = self.total.saturating_sub(cost);
     }
 
-    /// What to tell the store of units that are not charged yet, if it is time.
+    /// Returns the request that tells the store of units that are not charged yet, if one is due.
     pub fn due(&mut self, now: Monotonic) -> Option<SyncRequest> {
         let is_due = now >= self.next_sync() && now >= self.retry;
         self.request_if(is_due && self.pending() > 0, now)
@@ -221,8 +221,8 @@ impl SyncedKey {
         self.observe((flight.sent, now), 1, decision);
     }
 
-    /// What the store decided on a call of this key, of this cost, that was sent and answered then. For how long a
-    /// larger call is refused says nothing of a smaller one.
+    /// Takes over the store's decision on a call of this key, of this cost, that was sent and answered
+    /// then. For how long a larger call is refused says nothing of a smaller one.
     pub fn observe(
         &mut self,
         (sent, landed): (Monotonic, Monotonic),
@@ -300,19 +300,19 @@ impl SyncedKey {
         rest.saturating_add(pending)
     }
 
-    /// How it is synced.
+    /// Terms of the sync.
     #[must_use]
     pub const fn terms(&self) -> &LeaseTerms {
         &self.terms
     }
 
-    /// Whether the store is being told something.
+    /// Returns true while a request to the store is in flight.
     #[must_use]
     pub const fn is_asking(&self) -> bool {
         self.flight.is_some()
     }
 
-    /// How long nobody has asked for the key.
+    /// Time since the last call for the key.
     #[must_use]
     pub const fn idle(&self, now: Monotonic) -> Duration {
         now.since(self.used)
@@ -337,8 +337,8 @@ impl SyncedKey {
         Some(request)
     }
 
-    /// When the store is told of what is pending, if no more comes. While it has too little for what it was
-    /// told of, it is asked as often as the limit produces what it may be exceeded by.
+    /// Instant at which the store is told of the pending units, if no more come. While it has too little
+    /// for what it was told of, it is asked as often as the limit produces what it may be exceeded by.
     fn next_sync(&self) -> Monotonic {
         let interval = match self.is_drained {
             true => self.interval(),
@@ -347,7 +347,7 @@ impl SyncedKey {
         self.noted.saturating_add(interval)
     }
 
-    /// How often a drained key is asked for.
+    /// Interval of requests for a drained key.
     fn interval(&self) -> Duration {
         match self.terms.supply {
             Supply::Steady(units, time) | Supply::ByEntry(units, time) => {
@@ -375,8 +375,8 @@ impl SyncedKey {
         left.saturating_add(back).min(self.terms.max)
     }
 
-    /// How long a call of `cost` is refused: until the node's own part of what comes back suffices, or until
-    /// the store may have enough and is asked.
+    /// Time for which a call of `cost` is refused: until the node's own part of what comes back suffices,
+    /// or until the store may have enough and is asked.
     fn wait(&self, now: Monotonic, cost: u64) -> Duration {
         let asked = match self.flight {
             Some(_) => self.round_trip,

@@ -33,11 +33,11 @@ use crate::synced::SyncRequest;
 pub struct Excess {
     /// By how many units this process alone exceeded the limit.
     pub calls: u64,
-    /// How many units it used, or gave back, that neither the store had charged nor its part of the bound
-    /// covers.
+    /// Number of units that the process used, or gave back, and that neither the store had charged nor its
+    /// part of the bound covers.
     pub overdraft: u64,
-    /// How many units came back to the limit on the store although it cannot have produced them, nor a process
-    /// given them back from a lease.
+    /// Number of units that came back to the limit on the store although it cannot have produced them, nor
+    /// a process given them back from a lease.
     pub regained: u64,
 }
 
@@ -53,7 +53,7 @@ impl Excess {
     }
 }
 
-/// What one process admitted of one key, and what the store told it, judged.
+/// Judge of one process's admissions of one key, against the store's answers.
 #[derive(Clone, Debug)]
 pub struct KeyAudit {
     promise: Promise,
@@ -141,7 +141,8 @@ impl KeyAudit {
         self.draw();
     }
 
-    /// What the store decided on a call of this process that was sent at `sent`, and answered at `landed`.
+    /// Takes over the store's decision on a call of this process that was sent at `sent`, and answered at
+    /// `landed`.
     pub fn observe(&mut self, sent: Monotonic, landed: Monotonic, decision: &Decision) {
         if self.promise.observe(sent, landed, decision.reset_after) {
             // It is not known on which side of the window's edge these were.

@@ -20,12 +20,12 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::promise::DRIFT;
 
-/// How a limit's level rises.
+/// Way in which a limit's level rises.
 #[derive(Clone, Copy, Debug)]
 enum Supply {
     /// Steadily, so many units in so many nanoseconds.
     Steady(u64, u64),
-    /// When its window ends.
+    /// Instant at which its window ends.
     Window(Duration),
     /// It is not judged.
     Unknown,
@@ -41,14 +41,14 @@ pub(super) struct Level {
     last: Option<Last>,
 }
 
-/// What the answers until now allow.
+/// Levels that the answers until now allow.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     /// The most that can be left, in units times [`Level::scale`].
     most: u128,
     sent: Monotonic,
     landed: Monotonic,
-    /// When the window ends at the earliest.
+    /// Earliest end of the window.
     end: Monotonic,
 }
 

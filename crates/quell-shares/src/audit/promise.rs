@@ -25,7 +25,7 @@ const SLOTS: u8 = 16;
 /// The part of a time by which clocks may have drifted apart at its end.
 pub(super) const DRIFT: u32 = 1_000;
 
-/// What is judged by.
+/// Promise that the audit judges by.
 #[derive(Clone, Debug)]
 pub(super) enum Promise {
     Bucket(Auditor),
@@ -42,7 +42,7 @@ pub(super) struct Sliding {
     slot: u64,
     /// So many slots are in one window, wherever a call was in its period.
     within: usize,
-    /// What was admitted in each slot, and the number of the newest.
+    /// Units admitted in each slot, and the number of the newest.
     slots: [u64; SLOTS as usize],
     newest: u64,
 }
@@ -53,7 +53,7 @@ pub(super) struct Fixed {
     limit: u64,
     drift: Duration,
     used: u64,
-    /// When the window ends, at the earliest and at the latest; `None` if that is not known.
+    /// Earliest and latest end of the window; `None` if that is not known.
     end: Option<(Monotonic, Monotonic)>,
 }
 
@@ -154,7 +154,7 @@ impl Promise {
         }
     }
 
-    /// What was admitted until now cannot be dated.
+    /// Drops what was admitted until now, because it cannot be dated.
     pub(super) fn miss(&mut self, now: Monotonic) -> u64 {
         self.admit(now, now, 0)
     }

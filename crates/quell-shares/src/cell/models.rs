@@ -58,7 +58,7 @@ fn two_takers_and_a_change_of_schedule() {
     }
 }
 
-/// Who begins after a cell was closed gets nothing, and tokens that were cut do not come back.
+/// A call that begins after a cell was closed gets nothing, and tokens that were cut do not come back.
 #[test]
 fn two_takers_and_a_seal() {
     model(3, || {

@@ -38,15 +38,15 @@ impl fmt::Display for Number {
 pub struct StoreRollback {
     /// The member that has seen it; `None` if it was this coordinator itself.
     pub member: Option<MemberId>,
-    /// How many other members say the same.
+    /// Number of other members that say the same.
     pub others: usize,
-    /// Which number.
+    /// Number that went back.
     pub number: Number,
-    /// What was seen.
+    /// Value that was seen.
     pub seen: u64,
-    /// What the store has.
+    /// Value that the store has.
     pub stored: u64,
-    /// Whether this coordinator leads on, since it has the key and knows all that was lost.
+    /// True if this coordinator leads on, since it has the key and knows all that was lost.
     pub leads_on: bool,
 }
 

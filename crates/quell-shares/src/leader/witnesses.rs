@@ -23,10 +23,10 @@ use super::store_rollback::{Number, StoreRollback};
 use crate::generation;
 use crate::plan::MemberId;
 
-/// How many members have to say so.
+/// Number of members that have to say so.
 const ENOUGH: usize = 2;
 
-/// How many members without a seat are remembered: what they say is only shown, and there may be any
+/// Number of members without a seat that are remembered: their claims are only shown, and there may be any
 /// number of them.
 const MAX_UNSEATED: usize = 64;
 
@@ -39,13 +39,13 @@ const SILENT_LEASES: u32 = 3;
 pub(crate) struct Claim {
     /// The member.
     pub(crate) member: MemberId,
-    /// Whether it has a seat, in its incarnation.
+    /// True if the member has a seat, in its incarnation.
     pub(crate) is_seated: bool,
-    /// Which number.
+    /// Number that the claim is about.
     pub(crate) number: Number,
-    /// What it says that it has seen.
+    /// Value that the member says it has seen.
     pub(crate) seen: u64,
-    /// What this leader has.
+    /// Value that this leader has.
     pub(crate) known: u64,
 }
 
@@ -58,18 +58,18 @@ impl Claim {
 #[derive(Clone, Copy, Debug)]
 struct Witness {
     claim: Claim,
-    /// When it first said so.
+    /// Instant of the member's first claim.
     since: Monotonic,
-    /// When it last did.
+    /// Instant of the member's last claim.
     heard: Monotonic,
-    /// Whether the store was asked since: the leader has the key, and no newer record.
+    /// True if the store was asked since: the leader has the key, and no newer record.
     is_checked: bool,
 }
 
-/// What members say that prove nothing.
+/// Claims of members that prove nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unproven {
-    /// How many there are.
+    /// Number of the members.
     pub members: usize,
     /// One of them.
     pub member: MemberId,
@@ -147,12 +147,12 @@ impl Witnesses {
         self.0.retain(|_, one| now.since(one.heard) <= patience);
     }
 
-    /// Whether the store has to be asked.
+    /// Returns true if the store has to be asked.
     pub(super) fn has_unchecked(&self) -> bool {
         self.0.values().any(|one| !one.is_checked)
     }
 
-    /// Whether the store was asked since this member said so.
+    /// Returns true if the store was asked since this member's claim.
     pub(super) fn is_checked(&self, member: MemberId) -> bool {
         self.0.get(&member).is_some_and(|one| one.is_checked)
     }
@@ -190,7 +190,7 @@ impl Witnesses {
         })
     }
 
-    /// What is said and proves nothing.
+    /// Returns the claims that prove nothing.
     pub(super) fn unproven(&self) -> Option<Unproven> {
         let first = self.checked().next()?;
         // One member alone names nothing that an operator is told to do.

@@ -263,12 +263,12 @@ struct One<'a> {
     plan: &'a Plan,
     seat: &'a Seat,
     limit: &'a Limit,
-    /// Which of the current plans it is.
+    /// Index of the current plan.
     side: usize,
     /// The rate and burst of the limit as the ledger counts it.
     unit: Right,
     least_burst: u64,
-    /// Whether members may follow plans that the record does not know.
+    /// True if members may follow plans that the record does not know.
     restored: bool,
     drift: Drift,
 }

@@ -23,7 +23,7 @@ use crate::message::{Held, Hold, Load, Report, Response};
 use crate::plan::{Drift, LimitId, MemberId, Record, Seat};
 use crate::schedule::Right;
 
-/// What a leader leaves to its successor when it hands over: the most that every member may hold,
+/// Snapshot that a leader leaves to its successor when it hands over: the most that every member may hold,
 /// in durations from the moment it stopped.
 ///
 /// It has one account for each seat, each with one entry for each limit: about 150 bytes an entry. A
@@ -37,7 +37,7 @@ pub struct Snapshot {
     pub accounts: Vec<SnapshotAccount>,
 }
 
-/// What one member may hold.
+/// Most that one member may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotAccount {
     /// The member.
@@ -112,8 +112,7 @@ impl Ledger {
         }
     }
 
-    /// What a member may hold if nothing is known except that all its leases are dead: its base of
-    /// any plan.
+    /// Holdings of a member if nothing is known except that all its leases are dead: its base of any plan.
     pub(super) fn unheard(&self, seat: &Seat, quiet_until: u64) -> Vec<Holding> {
         if self.unheard_members.is_some() {
             // What it has is part of what is set aside.
@@ -262,8 +261,9 @@ impl Ledger {
         effects.push(Effect::answer(report.member, Response::Hold(hold)));
     }
 
-    /// What a successor needs; `None` while this leader itself is learning, or counts members that it has
-    /// not heard among the unheard: an operator may say that all were heard before the successor is elected.
+    /// Snapshot for a successor; `None` while this leader itself is learning, or counts members that it has
+    /// not heard among the unheard: an operator may say that all were heard before the successor is
+    /// elected.
     pub(crate) fn snapshot(&self, now: Monotonic) -> Option<Snapshot> {
         let now = now.as_nanos();
         let left = |until: u64| Duration::from_nanos(until.saturating_sub(now));

@@ -27,7 +27,7 @@ pub enum Operation {
     Drain {
         /// The member.
         member: MemberId,
-        /// Whether to drain it.
+        /// True to drain the member, false to let it go on.
         drain: bool,
     },
     /// Another weight for a member.
@@ -43,9 +43,9 @@ pub enum Operation {
     RollOut {
         /// The plan.
         plan: Plan,
-        /// Which members follow it.
+        /// Members that follow it.
         stage: Stage,
-        /// When the leader takes it back by itself.
+        /// Bounds beyond which the leader takes it back by itself.
         band: Option<Band>,
     },
     /// The plan that is being rolled out is for more members, with this band.
@@ -58,12 +58,12 @@ pub enum Operation {
     TakeBackOf {
         /// The revision of the plan that is being rolled out.
         revision: u64,
-        /// When and why.
+        /// Time and reason.
         note: TakenBack,
     },
 }
 
-/// Why an operation is refused.
+/// Reason why an operation is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OperationError {
@@ -118,8 +118,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether an operator means a seat that there is not, or that is being given back. Once such an
-    /// operation is taken, a seat that is gone shows that it is done.
+    /// Returns true if an operation is about a seat that does not exist, or that is being given back. Once
+    /// such an operation is taken, a seat that is gone shows that it is done.
     fn has_nothing_to_change(&self, operation: &Operation, record: &Record) -> bool {
         match operation {
             Operation::Deregister(member) | Operation::Fence { member, .. } => {
@@ -133,7 +133,7 @@ impl Ledger {
         }
     }
 
-    /// Whether an operator lets a drained member go on, and that is not yet stored.
+    /// Returns true if an operator lets a drained member go on, and that is not yet stored.
     pub(super) fn is_drain_undone(&self, member: MemberId) -> bool {
         let undo = Operation::Drain {
             member,
@@ -142,7 +142,7 @@ impl Ledger {
         self.pending.operations.contains(&undo)
     }
 
-    /// What became of an operation that was taken; `None` while it waits for its write.
+    /// Result of an operation that was taken; `None` while it waits for its write.
     ///
     /// # Errors
     /// It was dropped: what was written before its turn leaves nothing for it to change.

@@ -264,7 +264,7 @@ impl Ledger {
         }
     }
 
-    /// What a member may hold that was not heard, while this leader is learning.
+    /// Holdings of a member that was not heard, while this leader is learning.
     fn unheard_if_learning(&self, seat: &Seat) -> Option<Vec<Holding>> {
         match self.phase {
             Phase::Learning { .. } => Some(self.unheard(seat, self.quiet_until)),
@@ -302,7 +302,7 @@ impl Ledger {
         effects.push(Effect::Write(record));
     }
 
-    /// Whether a write is under way.
+    /// Returns true while a write is under way.
     pub(crate) const fn writes(&self) -> bool {
         self.pending.writing.is_some()
     }
@@ -350,7 +350,7 @@ const fn left(leave: Leave) -> Effect {
     Effect::answer(leave.member, Response::Left { incarnation })
 }
 
-/// What a process may use of a limit when it starts.
+/// Holding of a process for a limit when it starts.
 fn boot(record: &Record, kept: &Kept) -> Holding {
     let floor = Most::new(record, kept.limit).right(kept.right);
     let mut version = Version {
@@ -376,8 +376,8 @@ fn groups(join: &Join) -> Vec<Name> {
     groups
 }
 
-/// Which of these groups is not in any plan, or has no room for a member, besides those that its seat is in.
-/// What strangers may name would fill the record, so a group that nobody shares is none.
+/// Returns those of these groups that are not in any plan, or have no room for a member, besides those that
+/// its seat is in. What strangers may name would fill the record, so a group that nobody shares is none.
 fn full(record: &Record, seat: Option<&Seat>, groups: &[Name]) -> Option<NoSeat> {
     let has_room = |group: Option<&Name>| record.members_of(group) < record.room(group);
     let is_in = |group: Option<&Name>| seat.is_some_and(|seat| seat.may_be_in(group));

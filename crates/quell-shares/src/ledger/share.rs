@@ -8,9 +8,8 @@ use super::{Account, Ledger};
 use crate::apportion::{Claim, apportion, steady};
 use crate::plan::{Limit, Plan, part};
 
-/// How often per report period shares are planned at most, in a fleet of [`MANY`] or more members;
-/// in a smaller fleet proportionally more often. A plan costs n log n, so all plans of a period
-/// cost the same.
+/// Number of plans of shares per report period, at most, in a fleet of [`MANY`] or more members; in a
+/// smaller fleet proportionally more. A plan costs n log n, so all plans of a period cost the same.
 const PER_REPORT: u64 = 4;
 
 /// From this many members on, waiting a moment saves more than it costs.

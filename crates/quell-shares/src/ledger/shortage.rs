@@ -17,7 +17,7 @@ pub struct BaseShortage {
     /// Members that report and still hold more than the plan gives them, because they follow
     /// another plan or have not acknowledged this one.
     pub waits_for: Vec<MemberId>,
-    /// Whether the seats weigh more than the plan's total weight.
+    /// True if the seats weigh more than the plan's total weight.
     pub overweight: bool,
 }
 

@@ -35,7 +35,7 @@ use crate::message::{Hold, Join, Kept, Report, Response};
 use crate::plan::{LimitId, MemberId, Record, Seat, part};
 use crate::schedule::Right;
 
-/// What is reserved.
+/// Parts of the limits that are reserved.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnheardMembers {
     /// One for each limit, in order, as it is part of the sums.
@@ -150,15 +150,15 @@ impl Ledger {
         }
     }
 
-    /// What is reserved of a limit, in micro-units per second.
+    /// Reserved part of a limit, in micro-units per second.
     pub(super) fn reserved(&self, at: usize) -> u64 {
         let unheard = self.unheard_members.as_ref();
         let reserved = unheard.and_then(|unheard| unheard.reserved.get(at));
         reserved.map_or(0, Holding::tail)
     }
 
-    /// Whether grants have to wait for this member's own words: nothing is known of it that the record
-    /// says.
+    /// Returns true if grants have to wait for this member's own report: nothing is known of it that the
+    /// record says.
     pub(super) fn must_be_fenced(&self, member: MemberId) -> bool {
         let account = self.accounts.get(&member);
         self.unheard_members.is_some() && account.is_some_and(|account| !account.fenced)
@@ -229,7 +229,7 @@ fn bound(right: Right) -> Version {
     }
 }
 
-/// What a member has for certain of a limit, as a part of it. Bursts were rounded up.
+/// Certain right of a member to a limit, as a part of it. Bursts were rounded up.
 fn surely(version: &Version) -> Right {
     let right = match version.sure {
         0 => Right::NONE,

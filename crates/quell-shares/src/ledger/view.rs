@@ -15,7 +15,7 @@ use crate::plan::{Band, LimitId, MemberId, Name, Stage, TakenBack, same_part};
 pub struct FleetView {
     /// The number of the leadership.
     pub epoch: u64,
-    /// Whether the leader grants; if not, it is still learning what members hold.
+    /// True if the leader grants; if not, it is still learning what members hold.
     pub grants: bool,
     /// The revision of the plan in force.
     pub revision: u64,
@@ -23,12 +23,12 @@ pub struct FleetView {
     pub rollout: Option<RolloutView>,
     /// The last one, if a leader took it back by itself.
     pub taken_back: Option<TakenBack>,
-    /// How many members are to follow the plan that is being rolled out.
+    /// Number of members that are to follow the plan that is being rolled out.
     pub staged: usize,
-    /// How many members follow the plan that they are to follow, and no other any more.
+    /// Number of members that follow the plan that they are to follow, and no other any more.
     pub applied: usize,
-    /// Whether the store was restored from a backup and an operator has not said yet that there are no
-    /// strangers.
+    /// True if the store was restored from a backup and no operator has confirmed yet that all members were
+    /// heard.
     pub restored: bool,
     /// Every member that has a seat.
     pub members: Vec<MemberView>,
@@ -41,13 +41,13 @@ pub struct FleetView {
 pub struct RolloutView {
     /// Its revision.
     pub revision: u64,
-    /// Which members follow it.
+    /// Members that follow it.
     pub stage: Stage,
-    /// When the leader takes it back by itself.
+    /// Bounds beyond which the leader takes it back by itself.
     pub band: Option<Band>,
 }
 
-/// Where a member is.
+/// State of a member in the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// The leader does not know yet what it holds.
@@ -74,11 +74,11 @@ pub struct MemberView {
     pub weight: u32,
     /// The groups that it named.
     pub groups: Vec<Name>,
-    /// Where it is.
+    /// State of the member.
     pub state: MemberState,
-    /// Whether it is to give up its part, also while it is silent.
+    /// True if the member is to give up its part, also while it is silent.
     pub draining: bool,
-    /// How long ago this leader heard it, or was elected if it never did.
+    /// Time since this leader heard the member, or was elected if it never did.
     pub heard_ago: Duration,
     /// For how long its leases may still last; zero if it has none.
     pub lease_left: Duration,
@@ -94,7 +94,7 @@ pub struct MemberView {
     pub limits: Vec<RightView>,
 }
 
-/// What one member has of one limit, in micro-units per second: `may_use` by the plan that it follows, and
+/// Rights of one member to one limit, in micro-units per second: `may_use` by the plan that it follows, and
 /// all else by the one that it is to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RightView {
@@ -102,9 +102,9 @@ pub struct RightView {
     pub limit: LimitId,
     /// The most that the member may use now.
     pub may_use: u64,
-    /// What is planned for it.
+    /// Planned rate.
     pub target: u64,
-    /// What it wants, with its margin.
+    /// Demand, with its margin.
     pub demand: u64,
     /// The static share that it has for certain.
     pub base: u64,
@@ -200,7 +200,8 @@ impl Ledger {
         }
     }
 
-    /// What members have is counted in parts of the limit in force, and shown by the plan that each is to follow.
+    /// Converts the members' rights, which are counted in parts of the limit in force, to the plan that
+    /// each is to follow.
     fn show_own_plans(&self, members: &mut [MemberView]) {
         for member in members {
             for right in &mut member.limits {
@@ -319,7 +320,7 @@ impl Ledger {
         })
     }
 
-    /// Whether a member shares a limit under the plan that it is to follow.
+    /// Returns true if a member shares a limit under the plan that it is to follow.
     #[must_use]
     pub fn shares(&self, member: MemberId, limit: LimitId) -> bool {
         let account = self.accounts.get(&member);

@@ -28,7 +28,7 @@ pub(super) struct Demand {
     pub(super) offered: u64,
     /// The higher of the last two measurements.
     pub(super) rate: u64,
-    /// How much more it may be until the next grant.
+    /// Amount by which it may grow until the next grant.
     pub(super) margin: u64,
     last: u64,
     /// Between measurements, in either direction; the newest at `next - 1`.

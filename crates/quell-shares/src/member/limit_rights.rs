@@ -18,7 +18,7 @@ pub(super) struct LimitRights {
     /// Until then the member uses no more than the gap, even if the base ends before it began.
     pub(super) promised: Monotonic,
     pub(super) floor: Right,
-    /// When the floor ends, if it does.
+    /// End of the floor, if it ends.
     pub(super) floor_ends: Option<Monotonic>,
     /// The rate and burst of the whole limit.
     pub(super) whole: Right,

@@ -15,7 +15,7 @@ pub type Name = Arc<str>;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u64);
 
-/// What a member may use when no coordinator answers it any more.
+/// Quota of a member that no coordinator answers any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// Its static share for the time of `hold`, then the floor.
@@ -36,7 +36,7 @@ pub struct Quota {
     /// The burst in micro-units of any member whose rate is not zero: the largest cost of one call, or
     /// in a [`Record`](super::Record) a part of the burst, if that is smaller.
     pub least_burst: u64,
-    /// What a member that is cut off may use.
+    /// Quota of a member that is cut off.
     pub fallback: Fallback,
 }
 
@@ -69,7 +69,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// How many members can have 5 units each between two reports.
+    /// Number of members that can have 5 units each between two reports.
     #[must_use]
     pub fn members_by_rate(&self, report: Duration) -> u64 {
         let per_report = u128::from(self.quota.rate) * report.as_nanos() / 1_000_000_000;
@@ -83,7 +83,7 @@ impl Limit {
         u64::try_from(least).map_or(u64::MAX, |units| units.saturating_mul(MICRO))
     }
 
-    /// How many members can have a call each while half of the burst is left to be moved.
+    /// Number of members that can have a call each while half of the burst is left to be moved.
     #[must_use]
     pub fn members_by_burst(&self) -> u64 {
         self.quota.burst / self.quota.least_burst.max(1) / 2
@@ -118,7 +118,7 @@ impl Limit {
         }
     }
 
-    /// What makes it this limit, whatever its quota.
+    /// Names that make it this limit, whatever its quota.
     #[must_use]
     pub const fn identity(&self) -> (&Name, Option<&Name>) {
         (&self.name, self.group.as_ref())

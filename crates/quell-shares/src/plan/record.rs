@@ -41,7 +41,7 @@ pub struct Record {
     pub merged: Option<Box<Envelope>>,
     /// Ordered by member.
     pub seats: Vec<Seat>,
-    /// Whether the store was restored from a backup, so that there may be members that the record does
+    /// Mark of a store that was restored from a backup, so that there may be members that the record does
     /// not know.
     pub restored: Option<Restored>,
 }

@@ -14,7 +14,7 @@ pub struct Restored {
     pub lease: Duration,
 }
 
-/// Why a generation cannot be raised.
+/// Reason why a generation cannot be raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RaiseError {

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use super::{MemberId, Name, Plan};
 
-/// Which members follow a plan that is being rolled out. A stage never takes the plan from members
-/// that follow it already.
+/// Members that follow a plan that is being rolled out. A stage never takes the plan from members that
+/// follow it already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// This one.
@@ -20,14 +20,14 @@ pub enum Stage {
 pub struct Rollout {
     /// The plan.
     pub plan: Plan,
-    /// How far it has come. The seats say which members follow it.
+    /// Stage of the rollout. The seats say which members follow it.
     pub stage: Stage,
-    /// When a leader takes it back by itself; `None` if only an operator does.
+    /// Bounds beyond which a leader takes it back by itself; `None` if only an operator does.
     pub band: Option<Band>,
 }
 
-/// What the members that follow a rollout may answer, of each limit that it changes. A leader that hears
-/// more of it over a window takes the rollout back.
+/// Answers that the members that follow a rollout may give, of each limit that it changes. A leader that
+/// hears more of it over a window takes the rollout back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Band {
     /// The most that may be refused, in parts of a million of what calls asked for.
@@ -50,8 +50,8 @@ impl Band {
 /// A rollout that a leader took back by itself. It stays until the next rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenBack {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Why, for people.
+    /// Reason, for people.
     pub why: Name,
 }

@@ -15,7 +15,7 @@ pub const MAX_NAME: usize = 200;
 pub struct Membership {
     /// The group, as the member named it. A plan had it then; the present one need not.
     pub group: Name,
-    /// Whether the member has a static share in the group's limits.
+    /// True if the member has a static share in the group's limits.
     pub based: bool,
 }
 
@@ -31,7 +31,7 @@ pub struct Seat {
     pub nonce: u64,
     /// The member's weight, in every group.
     pub weight: u32,
-    /// Whether it has a static share in the limits of all members.
+    /// True if it has a static share in the limits of all members.
     pub based: bool,
     /// The groups that it is in.
     pub groups: Vec<Membership>,
@@ -39,10 +39,10 @@ pub struct Seat {
     pub former_weight: u32,
     /// Groups that it was in under an older plan.
     pub former_groups: Vec<Name>,
-    /// Whether an operator drains it: it is given nothing any more, and its seat is free when it has
-    /// nothing.
+    /// True if an operator drains the member: it is given nothing any more, and its seat is free when it
+    /// has nothing.
     pub draining: bool,
-    /// Whether it follows the plan that is being rolled out.
+    /// True if the member follows the plan that is being rolled out.
     pub staged: bool,
 }
 
@@ -64,19 +64,19 @@ impl Seat {
         }
     }
 
-    /// Whether the member shares the limits of a group; `None` is the group of all.
+    /// Returns true if the member shares the limits of a group; `None` is the group of all.
     #[must_use]
     pub fn is_in(&self, group: Option<&Name>) -> bool {
         group.is_none_or(|group| self.groups.iter().any(|one| one.group == *group))
     }
 
-    /// Whether it shares them, or may still hold rights from the time when it did.
+    /// Returns true if the member shares them, or may still hold rights from the time when it did.
     #[must_use]
     pub fn may_be_in(&self, group: Option<&Name>) -> bool {
         self.is_in(group) || group.is_some_and(|group| self.former_groups.contains(group))
     }
 
-    /// Whether it has a static share in the limits of a group.
+    /// Returns true if the member has a static share in the limits of a group.
     #[must_use]
     pub fn has_base(&self, group: Option<&Name>) -> bool {
         match group {

@@ -356,7 +356,7 @@ proptest! {
     }
 }
 
-/// What is lacking, in billionths, does not fit in 64 bits.
+/// The lacking tokens, in billionths, do not fit in 64 bits.
 #[test]
 fn a_wait_for_much_is_the_shortest_too() {
     const UNIT: u64 = 1_000_000;

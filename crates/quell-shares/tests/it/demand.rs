@@ -97,7 +97,7 @@ fn report(member: u32, seq: u64, (demand, margin): (u64, u64)) -> Request {
     })
 }
 
-/// What two members of a fleet with 1000/s are granted, in units per second, and when to report.
+/// Grants to two members of a fleet with 1000/s, in units per second, and the times of their next reports.
 fn granted(first: (u64, u64), second: (u64, u64)) -> [(u64, Duration); 2] {
     let mut plan = plan(1_000, 2, Sizing::Fixed);
     plan.timing.report = Duration::from_millis(250);

@@ -189,7 +189,7 @@ fn what_is_used_was_charged_before_but_for_its_part() {
     assert_eq!(synced.judge(millis(600)).overdraft, 0);
 }
 
-/// What the store is told to be paid.
+/// Request that tells the store of units that are paid.
 fn told(base: u64) -> SyncRequest {
     SyncRequest {
         number: 1,

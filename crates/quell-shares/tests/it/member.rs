@@ -129,7 +129,7 @@ fn take(member: &mut Member, now: Monotonic, answer: Response) {
     assert!(member.sealed(adopt.ticket));
 }
 
-/// When the base begins, in seconds.
+/// Beginning of the base, in seconds.
 fn base_from(member: &Member) -> u64 {
     let phase = member.phases().next().unwrap();
     phase.base_from.as_nanos() / 1_000_000_000 - 1_000

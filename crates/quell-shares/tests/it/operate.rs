@@ -1,4 +1,4 @@
-//! What an operator asks of a leader, and what the leader's view then shows.
+//! Operations that an operator asks of a leader, and the leader's view of them.
 
 use std::time::Duration;
 
@@ -180,7 +180,7 @@ impl Fleet {
         [limit.rate, limit.most, limit.in_use].map(|rate| rate / MICRO)
     }
 
-    /// What each member may use, in units per second.
+    /// Quotas of the members, in units per second.
     fn rates(&self) -> Vec<u64> {
         let members = self.view().members;
         members
@@ -318,8 +318,8 @@ fn a_plan_in_stages_is_shown_and_taken_back() {
     assert_eq!(fleet.rates(), [500, 500, 500, 500]);
 }
 
-/// What the leader takes back by itself is the plan that it judged, and no other; and it says so until the
-/// next rollout.
+/// The leader takes back by itself the plan that it judged, and no other; and it says so until the next
+/// rollout.
 #[test]
 fn a_leader_takes_back_what_it_judged() {
     let mut fleet = Fleet::new();

@@ -1,4 +1,4 @@
-//! What a node knows of a store's memory.
+//! Proof that a store has kept its memory, as a node knows it.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is set aside after the store was restored, and what lowers it.
+//! Reserved parts after the store was restored, and the events that lower them.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ impl Leader {
         record.seat(MemberId(id)).unwrap().incarnation
     }
 
-    /// What is set aside, in units per second, and how many have a seat.
+    /// Reserved units per second, and the number of members that have a seat.
     fn reserved(&self) -> (u64, usize) {
         let view = self.core.leads(at(self.now)).unwrap().view(at(self.now));
         let reserved = view.limits[0].reserved;

@@ -1,4 +1,4 @@
-//! What the tests of plans and leaders begin with.
+//! Fixtures of the tests of plans and leaders.
 
 use quell_shares::plan::{Fallback, Limit, MICRO, Plan, Quota, ReturnSeats, Size, Sizing, Timing};
 

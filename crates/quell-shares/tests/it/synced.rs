@@ -14,7 +14,7 @@ fn at(millis: u64) -> Monotonic {
     Monotonic::from_nanos(millis * 1_000_000)
 }
 
-/// What the store has left of 1,000.
+/// Decision of a store that has `remaining` left of 1,000.
 fn has_left(remaining: u64) -> Decision {
     let wait = RetryAfter::After(Duration::from_millis(1));
     Decision {
