@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What every connection over HTTP/2 begins with (RFC 9113, 3.4).
+/// First bytes of every connection over HTTP/2 (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Length of a frame's head (RFC 9113, 4.1).
@@ -20,11 +20,11 @@ const CONTINUATION: u8 = 9;
 /// The most credit there can be, which a connection begins with: one frame for each.
 const MAX_CREDIT: u32 = 1_000;
 
-/// How long one more takes: a hundred a second.
+/// Time that one more credit takes: a hundred a second.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a request brings: it may be cancelled, and each piece of its answer may be acknowledged by two windows
-/// and a PING.
+/// Credit that a request brings: it may be cancelled, and each piece of its answer may be acknowledged by
+/// two windows and a PING.
 const FOR_REQUEST: u32 = 32;
 
 /// Bytes of answers that bring one more. An answer to a PING has 17.
@@ -41,7 +41,7 @@ pub struct FrameMeter {
     sent: usize,
 }
 
-/// Where the next byte belongs.
+/// Position of the next byte in the stream of frames.
 #[derive(Debug)]
 enum Position {
     /// To the preface, of which this many bytes came.
@@ -178,7 +178,7 @@ mod tests {
         meter
     }
 
-    /// How many PINGs there is credit for.
+    /// Number of PINGs that there is credit for.
     fn pings(meter: &mut FrameMeter, now: Instant) -> u32 {
         let ping = frame(PING, &[7; 8]);
         (0..).find(|_| !meter.read(&ping, || now)).unwrap()

@@ -23,7 +23,7 @@ struct Taken {
     by_network: HashMap<Network, usize>,
 }
 
-/// Why there is no place for a connection.
+/// Reason why there is no place for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPlace {
     /// All are taken.

@@ -3,7 +3,7 @@
 use quell_core::descriptor::{Descriptor, Query};
 use serde::{Serialize, Serializer};
 
-/// Why a query cannot be written as JSON.
+/// Reason why a query cannot be written as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {

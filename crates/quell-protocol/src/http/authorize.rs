@@ -29,7 +29,7 @@ use quell_core::path::{PathError, PathReading};
 use super::path::path_of;
 use quell_core::query_bounds::{QueryError, check_domain, push_entry};
 
-/// How the value of a header becomes the value of an entry.
+/// Conversion of a header's value into the value of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reading {
@@ -52,7 +52,7 @@ pub enum Reading {
 pub struct EntrySource {
     /// The entry's name.
     pub entry: String,
-    /// How a header's value is read.
+    /// Conversion of the header's value.
     pub reading: Reading,
     /// The headers that may have it, in lower case; the first that is present counts.
     pub headers: Vec<String>,
@@ -78,14 +78,14 @@ const SOURCES: [(&str, Reading, &str); 4] = [
     ),
 ];
 
-/// Which headers make which entries.
+/// Map from headers to entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorizeMap {
     /// The entries and their sources.
     pub entries: Vec<EntrySource>,
     /// The prefix, in lower case, of headers that become entries unchanged; `None` for no such headers.
     pub prefix: Option<String>,
-    /// How paths are read.
+    /// Options for reading paths.
     pub path: PathReading,
     /// The proxies between callers and gateway; by default none is trusted.
     pub proxies: ProxyTrust,
@@ -131,7 +131,7 @@ impl AuthorizeMap {
     }
 }
 
-/// Why no query can be made of the headers.
+/// Reason why no query can be made of the headers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorizeError {
@@ -150,7 +150,7 @@ pub enum AuthorizeError {
     Path {
         /// The header with the path.
         header: String,
-        /// What is wrong with it.
+        /// Error in the path.
         error: PathError,
     },
     /// A header that adds an entry appears twice.

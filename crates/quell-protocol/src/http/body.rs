@@ -40,7 +40,7 @@ pub struct Reserve<'a> {
     pub query: Query<'a>,
     /// The reservation's id, if the caller chose one.
     pub id: Option<Cow<'a, str>>,
-    /// How long it can be settled.
+    /// Time for which the reservation can be settled.
     pub hold: Duration,
 }
 
@@ -56,12 +56,12 @@ pub struct KeyRequest<'a> {
     pub descriptor: Descriptor<'a>,
     /// `for`: how long a ban lasts, as written.
     pub length: Option<Cow<'a, str>>,
-    /// Why, for the log.
+    /// Reason, for the log.
     pub reason: Option<Cow<'a, str>>,
 }
 
 impl KeyRequest<'_> {
-    /// Why, if somebody said so.
+    /// Reason, if the caller gave one.
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref().filter(|reason| !reason.is_empty())
@@ -133,7 +133,7 @@ struct Shape {
     /// A description of the object, for errors.
     expected: &'static str,
     example: &'static str,
-    /// Whether its caller may wait.
+    /// True if the caller may wait.
     waits: bool,
 }
 

@@ -32,12 +32,12 @@ pub struct EndBody<'a> {
     /// The real cost: a number, or for several descriptors a list with one for each; only for `/v1/settle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual: Option<ActualBody>,
-    /// Whether the work failed for lack of room or time; only for `/v1/release`.
+    /// True if the work failed for lack of room or time; only for `/v1/release`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
 }
 
-/// What the descriptors of a reservation cost in truth: a number, or a list of numbers.
+/// Final costs of the descriptors of a reservation: a number, or a list of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActualBody(pub Actual);
 
@@ -80,14 +80,14 @@ impl<'de> Visitor<'de> for ActualVisitor {
     }
 }
 
-/// What happened to the hold.
+/// Outcome of the end of a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedBody<'a> {
     /// Its id.
     pub id: Cow<'a, str>,
     /// `settled`, `cancelled`, `released`, `expired`, or `stands`.
     pub outcome: Cow<'a, str>,
-    /// Whether it had ended before, and nothing changed.
+    /// True if the hold had ended before, and nothing changed.
     pub repeated: bool,
 }
 

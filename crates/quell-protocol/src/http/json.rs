@@ -9,16 +9,16 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use serde_json::error::Category;
 
-/// What is wrong with a body. The text says what to write, and the line and column.
+/// Error in a body. The text says what to write, and the line and column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
     /// It is not JSON.
     #[error("{reason}: write a JSON object such as {example}")]
     Syntax {
-        /// What was found, and where.
+        /// Value that was found, and its place.
         reason: String,
-        /// What to write.
+        /// Example of the body to write.
         example: &'static str,
     },
     /// It is JSON, but something in it is wrong.
@@ -26,7 +26,7 @@ pub enum BodyError {
     Field {
         /// A JSON pointer (RFC 6901) to it; empty for the whole body.
         pointer: String,
-        /// What is wrong with it, and what to write.
+        /// Error, and the text to write instead.
         reason: String,
     },
 }

@@ -111,7 +111,7 @@ pub struct Problem {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What happened here, and what to write.
+    /// Cause of this occurrence, and the text to write instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// A JSON pointer (RFC 6901) to what is wrong in the body.

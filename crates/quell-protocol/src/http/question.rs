@@ -21,7 +21,7 @@ const MAX_FIELDS: usize = 100;
 /// A request for `/v1/acquire` or `/v1/peek`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
-    /// Whether it charges.
+    /// Operation: the question charges, or only peeks.
     pub operation: Operation,
     /// The value of `Host`; empty if there is none.
     pub host: &'a [u8],

@@ -14,11 +14,11 @@ use crate::rounding::milliseconds;
 /// A verdict as JSON. Unknown fields, which a later version may add, are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictBody<'a> {
-    /// Whether the query is allowed.
+    /// True if the query is allowed.
     pub allowed: bool,
     /// The binding rule; null if no rule decided.
     pub binding: Option<Cow<'a, str>>,
-    /// What remains under the binding rule; null if no limit applies.
+    /// Units that remain under the binding rule; null if no limit applies.
     pub remaining: Option<u64>,
     /// Milliseconds until the same query could pass; null if it is allowed, or can never pass.
     pub retry_after_ms: Option<u64>,
@@ -26,13 +26,13 @@ pub struct VerdictBody<'a> {
     pub reset_after_ms: Option<u64>,
     /// Milliseconds that an allowed query should wait.
     pub delay_ms: u64,
-    /// Whether the query can never pass at its cost.
+    /// True if the query can never pass at its cost.
     pub permanent: bool,
-    /// Whether a limit denies because of a ban.
+    /// True if a limit denies because of a ban.
     pub banned: bool,
-    /// Whether a store failed, so that the answer was declared and not counted.
+    /// True if a store failed, so that the answer was declared and not counted.
     pub degraded: bool,
-    /// Whether no rule decided anything.
+    /// True if no rule decided anything.
     pub unmatched: bool,
     /// The id of permits or a reservation; left out if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub struct VerdictBody<'a> {
     pub waited_ms: Option<u64>,
     /// Each rule's decision, in file order.
     pub decisions: Vec<DecisionBody<'a>>,
-    /// Whether a rule in shadow would refuse the query; left out if none would.
+    /// True if a rule in shadow would refuse the query; left out if none would.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub would_refuse: bool,
 }
@@ -64,20 +64,20 @@ pub struct DecisionBody<'a> {
     pub reset_after_ms: u64,
     /// Milliseconds that an allowed call should wait.
     pub delay_ms: u64,
-    /// Whether the call can never pass at its cost.
+    /// True if the call can never pass at its cost.
     pub permanent: bool,
-    /// Whether the key is banned.
+    /// True if the key is banned.
     pub banned: bool,
-    /// Whether the rule is in shadow.
+    /// True if the rule is in shadow.
     pub shadow: bool,
-    /// Where the limit is decided, if other servers share it and this one decided alone (`leased`,
-    /// `shares`); left out otherwise.
+    /// Rung of the limit, if other servers share it and this one decided alone (`leased`, `shares`); left
+    /// out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rung: Option<Cow<'a, str>>,
     /// By how many units all servers together may exceed the limit then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<u64>,
-    /// Whether the rule is in shadow and would refuse the call; left out if not.
+    /// True if the rule is in shadow and would refuse the call; left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub would_refuse: bool,
 }

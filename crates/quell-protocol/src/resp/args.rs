@@ -23,7 +23,7 @@ impl<'a> Args<'a> {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no arguments.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.spans.is_empty()

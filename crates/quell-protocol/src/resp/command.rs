@@ -104,7 +104,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Whether the command is allowed before `AUTH`.
+    /// Returns true if the command is allowed before `AUTH`.
     #[must_use]
     pub const fn is_before_auth(&self) -> bool {
         matches!(

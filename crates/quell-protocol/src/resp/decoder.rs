@@ -11,7 +11,7 @@ use super::frame::{FrameError, FrameLimits};
 use super::inline;
 use super::number::natural;
 
-/// What the decoder found at the beginning of the input.
+/// Result of decoding the beginning of the input.
 #[derive(Debug)]
 pub enum Decoded<'a> {
     /// A command. Drop `length` bytes of the input before the next call.
@@ -43,9 +43,9 @@ pub struct Decoder {
     unquoted: Vec<u8>,
     /// The number of arguments in the array's head; `None` between frames.
     announced: Option<usize>,
-    /// Where the first argument that was not yet found begins.
+    /// Offset of the first argument that was not yet found.
     position: usize,
-    /// How far the end of a line was searched for.
+    /// Offset up to which the end of a line was searched for.
     searched: usize,
 }
 
@@ -89,7 +89,7 @@ impl Decoder {
         }
     }
 
-    /// Whether nothing of the next frame has been read yet.
+    /// Returns true if nothing of the next frame has been read yet.
     #[must_use]
     pub const fn is_between_frames(&self) -> bool {
         self.announced.is_none()

@@ -9,7 +9,7 @@ use quell_core::query_bounds::QueryError;
 /// The most bytes of a client's text that an error repeats, including escapes; as in Redis.
 const MAX_ECHO_BYTES: usize = 128;
 
-/// Why a frame is not a command. The connection stays usable.
+/// Reason why a frame is not a command. The connection stays usable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommandError {

@@ -26,7 +26,7 @@ impl Default for FrameLimits {
     }
 }
 
-/// Why bytes are not a frame. Send the text, then close: the bytes after them cannot be understood.
+/// Reason why bytes are not a frame. Send the text, then close: the bytes after them cannot be understood.
 ///
 /// If a bound is exceeded, the error contains the bound, and the text names it after the words of
 /// Redis.

@@ -19,7 +19,7 @@ pub struct Reserve<'a> {
     pub query: Query<'a>,
     /// Its id; `None` if the caller wrote `*`, which asks for a generated one.
     pub id: Option<&'a str>,
-    /// How long it can be settled.
+    /// Time for which the reservation can be settled.
     pub hold: Duration,
 }
 
@@ -30,7 +30,7 @@ pub struct End<'a> {
     pub domain: &'a str,
     /// Its id.
     pub id: &'a str,
-    /// How it ends.
+    /// End of the hold.
     pub ending: Ending,
 }
 

@@ -22,7 +22,7 @@ pub struct ServerFacts<'a> {
     pub process_id: u32,
     /// The port on which the command arrived.
     pub port: u16,
-    /// How long the server has been up.
+    /// Time since the server started.
     pub uptime: Duration,
     /// Open RESP connections.
     pub connections: u64,
@@ -99,7 +99,7 @@ pub struct ConnectionFacts<'a> {
     pub library_name: &'a [u8],
     /// The version of its library, or empty.
     pub library_version: &'a [u8],
-    /// How long it has been open.
+    /// Time since the connection was opened.
     pub age: Duration,
     /// The protocol that it speaks.
     pub protocol: Protocol,

@@ -102,9 +102,8 @@ const fn unescape(byte: u8) -> u8 {
     }
 }
 
-/// Whether a browser or a proxy is speaking. A web page can make a browser send a body of inline
-/// commands to a port on the loopback; as in Redis, the first line of such a request closes the
-/// connection.
+/// Returns true if a browser or a proxy is speaking. A web page can make a browser send a body of inline
+/// commands to a port on the loopback; as in Redis, the first line of such a request closes the connection.
 pub(super) fn is_http(args: Args<'_>) -> bool {
     let is = |index, text: &str| {
         args.get(index)

@@ -29,7 +29,7 @@ pub struct CallMemo {
     tail: [u8; MAX_TAIL],
     tail_length: usize,
     last: Option<(ThrottleLimit, Option<Cost>)>,
-    /// Whether every frame that it can recognise is within the bounds.
+    /// True if every frame that it can recognise is within the bounds.
     is_of_use: bool,
 }
 

@@ -20,7 +20,7 @@ pub const MAX_QUEUED_BYTES: usize = 8 << 20;
 pub struct Queue {
     bytes: Vec<u8>,
     spans: Vec<Span>,
-    /// Where the arguments of each command end.
+    /// Offsets of the ends of each command's arguments.
     ends: Vec<usize>,
     is_broken: bool,
 }
@@ -69,7 +69,7 @@ impl Queue {
         };
     }
 
-    /// Whether a command could not be queued.
+    /// Returns true if a command could not be queued.
     #[must_use]
     pub const fn is_broken(&self) -> bool {
         self.is_broken
@@ -83,13 +83,13 @@ impl Queue {
             + self.ends.capacity() * size_of::<usize>()
     }
 
-    /// How many commands are queued.
+    /// Number of queued commands.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether no command is queued.
+    /// Returns true if no command is queued.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()

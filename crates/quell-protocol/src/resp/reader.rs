@@ -16,7 +16,7 @@ pub struct Reader {
     last: CallMemo,
 }
 
-/// What is at the beginning of the input.
+/// Result of reading the beginning of the input.
 #[derive(Debug)]
 pub enum Read<'a> {
     /// A command. Drop its [`Request::length`] from the input before the next call.

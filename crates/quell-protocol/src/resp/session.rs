@@ -140,7 +140,7 @@ pub enum Client<'a> {
     GetName,
     /// `SETINFO attribute value`: which library the client uses.
     SetInfo {
-        /// Which of the two.
+        /// Field of the library's information that is set.
         field: LibraryField,
         /// Its value.
         value: &'a [u8],

@@ -122,8 +122,8 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Row> {
     })
 }
 
-/// How a command is written, such as `QUELL.CANCEL domain id`; of a subcommand (`client|id`) the words of
-/// its command.
+/// Usage of a command, such as `QUELL.CANCEL domain id`; of a subcommand (`client|id`) the words of its
+/// command.
 pub(super) fn usage(name: &str) -> String {
     let command = name.split('|').next().unwrap_or_default();
     match find(command.as_bytes()) {

@@ -57,7 +57,7 @@ impl ThrottleLimit {
     }
 }
 
-/// Why the arguments of `CL.THROTTLE` are not a valid limit. The text says what to write.
+/// Reason why the arguments of `CL.THROTTLE` are not a valid limit. The text says what to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThrottleError {

@@ -35,7 +35,7 @@ impl Encoder<'_> {
         self.would_refuse(verdict.would_refuse);
     }
 
-    /// What happened to a hold.
+    /// Writes the outcome of the end of a hold.
     pub fn ended(&mut self, ended: &EndedBody<'_>) {
         self.map(3);
         self.field_text("id", &ended.id);

@@ -64,7 +64,7 @@ fn unit_and_partition_key() {
     );
 }
 
-/// Where it is decided, and how far it may be exceeded, stay the same from answer to answer: they are of the policy.
+/// The rung of a limit and its bound stay the same from answer to answer: they are of the policy.
 #[test]
 fn a_limit_that_is_not_exact_says_so() {
     let decision = allow(1_000, 990, ms(0));

@@ -89,7 +89,7 @@ pub(crate) fn refusal(line: &str) -> String {
     })
 }
 
-/// What `write` writes.
+/// Bytes that `write` writes.
 pub(crate) fn written(protocol: Protocol, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut Encoder::new(&mut out, protocol));
