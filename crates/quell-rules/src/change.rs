@@ -11,7 +11,7 @@ use crate::describe::LimitDescription;
 /// The most names in one line.
 const MAX_NAMES: usize = 20;
 
-/// What happened to a rule.
+/// Kind of a rule's change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -34,13 +34,13 @@ pub struct RuleChange {
     pub domain: String,
     /// The rule's name.
     pub rule: String,
-    /// What happened to it.
+    /// Kind of the change.
     pub change: ChangeKind,
     /// Its limit before, in words.
     pub before: Option<String>,
     /// Its limit afterwards, in words.
     pub after: Option<String>,
-    /// What else changed: names of fields, such as `match`.
+    /// Names of other fields that changed, such as `match`.
     pub fields: Vec<&'static str>,
 }
 
@@ -77,7 +77,7 @@ impl RuleChanges {
         Self::between(rules_of(before), rules_of(after))
     }
 
-    /// Whether no rule differs.
+    /// Returns true if no rule differs.
     #[must_use]
     pub const fn is_none(&self) -> bool {
         self.0.is_empty()

@@ -20,7 +20,7 @@ pub(crate) struct Cursor<'n> {
     node: &'n Node,
     span: Span,
     write: &'static str,
-    /// Whether it may be left out.
+    /// True if the field may be left out.
     optional: bool,
 }
 
@@ -171,7 +171,7 @@ impl<'n> Cursor<'n> {
         }
     }
 
-    /// Whether it is a list without items.
+    /// Returns true for a list without items.
     pub(crate) fn is_empty_list(&self) -> bool {
         matches!(&self.node.value, Value::List(items) if items.is_empty())
     }
@@ -245,7 +245,7 @@ fn unknown(
             all_meant.push(meant);
             format!("unknown field `{word}`, did you mean `{meant}`?")
         }
-        None if sink.lists(&table.name) => {
+        None if sink.register_list(&table.name) => {
             let fields = match names.len() {
                 ..=MAX_LISTED => format!("{} has {}", table.name, names.join(", ")),
                 _ => format!("docs/fields.md lists the fields of {}", table.name),
@@ -292,17 +292,17 @@ impl<'n> Fields<'n> {
         self.read(name, sink, parse).map(|field| field.value)
     }
 
-    /// Whether no field is set, not even an unknown one.
+    /// Returns true if no field is set, not even an unknown one.
     pub(crate) const fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// Whether the field `name` is missing, and not just misspelt, which is already reported.
+    /// Returns true if the field `name` is missing, and not just misspelt, which is already reported.
     pub(crate) fn lacks(&self, name: &str) -> bool {
         !self.says(name) && !self.meant.contains(&name)
     }
 
-    /// Whether the field `name` is set.
+    /// Returns true if the field `name` is set.
     pub(crate) fn says(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

@@ -54,11 +54,11 @@ limit_numbers! {
     refill: RefillNumbers,
     /// Units at the start (`token_bucket`).
     initial: u64,
-    /// Whether a cost above what is stored is granted on credit (`token_bucket`).
+    /// True if a cost above what is stored is granted on credit (`token_bucket`).
     debt: bool,
-    /// How long it takes to get to its rate after rest, if it begins slowly (`token_bucket`).
+    /// Time that a slow start takes from rest to the rate (`token_bucket`).
     warm_up_ns: u64,
-    /// How many times as long the first interval after rest is then (`token_bucket`).
+    /// Factor by which the first interval after rest is longer then (`token_bucket`).
     cold_factor: u32,
     /// Units that may wait before a call that is not delayed (`leaky_bucket`).
     delay_after: u64,
@@ -68,7 +68,7 @@ limit_numbers! {
     window_ns: u64,
     /// The window as a unit of the calendar: `min`, `h`, `day`, `week`, `month` or `year`.
     window: &'static str,
-    /// Where windows lie: `first_request` or `calendar` (`fixed_window`).
+    /// Alignment of windows: `first_request` or `calendar` (`fixed_window`).
     align: &'static str,
     /// Whose calendar it is.
     time_zone: String,
@@ -78,14 +78,13 @@ limit_numbers! {
     max_entries: u32,
     /// Between which bounds the number of permits is learned, if it is (`concurrency`).
     adaptive: AdaptiveNumbers,
-    /// How many are let in above `max`, with a delay (`concurrency`).
+    /// Number of calls that are admitted above `max`, with a delay (`concurrency`).
     queue: u64,
     /// After how long a permit comes back by itself (`concurrency`).
     lease_ns: u64,
-    /// How long a call is taken to last until the first is released (`concurrency` with a queue).
+    /// Assumed time of a call until the first is released (`concurrency` with a queue).
     unit_delay_ns: u64,
-    /// What becomes of a reservation that nobody settles: `charge` or `release` (all but
-    /// `concurrency`).
+    /// Treatment of a reservation that is not settled: `charge` or `release` (all but `concurrency`).
     on_expiry: &'static str,
 }
 
@@ -127,7 +126,7 @@ pub struct BanNumbers {
     pub after: u32,
     /// The time within which refusals count together.
     pub within_ms: u64,
-    /// How long each ban in a row lasts; the last repeats.
+    /// Duration of each ban in a row; the last repeats.
     pub for_ms: Vec<u64>,
 }
 

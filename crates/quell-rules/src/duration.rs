@@ -131,7 +131,7 @@ fn spelled(text: &str, unit: &str, shown: &str) -> String {
     format!("`{shown}` is not a duration: {EXAMPLE}")
 }
 
-/// Whether a proposal is valid. It is only called with a correct unit, so this ends.
+/// Returns true if a proposal is valid. It is only called with a correct unit, so this ends.
 fn parse_again(better: &str) -> bool {
     let known = |unit: &str| UNITS.iter().any(|(name, ..)| *name == unit);
     part(better).is_some_and(|(_, unit, rest)| known(unit) && rest.is_empty())

@@ -42,7 +42,7 @@ pub struct EditedRules {
     pub after: LoadedRules,
 }
 
-/// Why fields cannot be set. The message says what to do.
+/// Reason why fields cannot be set. The message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
@@ -89,7 +89,7 @@ pub enum EditError {
     NoOverride {
         /// The field.
         field: String,
-        /// How many overrides the rule has.
+        /// Number of overrides of the rule.
         count: usize,
     },
     /// The field cannot be set because of the way it is written.
@@ -97,7 +97,7 @@ pub enum EditError {
     NotHere {
         /// The field; or the rule, if no field of it can be set.
         what: String,
-        /// How it is written.
+        /// Form in which it is written.
         how: &'static str,
     },
     /// Other rules would change as well.
@@ -105,7 +105,7 @@ pub enum EditError {
     Others(Vec<String>),
 }
 
-/// What to do if a field cannot be set.
+/// Advice if a field cannot be set.
 const BY_HAND: &str = "pull the rules, edit them and push them";
 
 fn lines(problems: &[Problem]) -> String {

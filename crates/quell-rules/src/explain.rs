@@ -21,19 +21,19 @@ use words::{matchers, why_not};
 
 use crate::describe::{BanNumbers, LimitDescription, LimitNumbers};
 
-/// How a domain's rules apply to a query. Shown as text with `Display`, or serialized.
+/// Application of a domain's rules to a query. Shown as text with `Display`, or serialized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Explanation {
     /// The domain of the query.
     pub domain: String,
-    /// Whether the domain exists.
+    /// True if the domain exists.
     pub known_domain: bool,
     /// One for each descriptor of the query.
     pub descriptors: Vec<DescriptorExplanation>,
 }
 
-/// How the rules apply to one descriptor.
+/// Application of the rules to one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DescriptorExplanation {
@@ -45,21 +45,21 @@ pub struct DescriptorExplanation {
     pub rules: Vec<RuleExplanation>,
 }
 
-/// How one rule applies to a descriptor.
+/// Application of one rule to a descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RuleExplanation {
     /// The rule's name.
     pub rule: String,
-    /// Whether it applies.
+    /// True if the rule applies.
     pub applies: bool,
-    /// Why it does not apply.
+    /// Reason why the rule does not apply.
     pub why_not: Option<String>,
     /// The index of the override that wins, from 0.
     pub override_index: Option<usize>,
     /// The condition of that override.
     pub override_when: Option<String>,
-    /// Whether it adds no limit.
+    /// True if the rule adds no limit.
     pub unlimited: bool,
     /// The limit, in words.
     pub limit: Option<String>,
@@ -79,12 +79,12 @@ pub struct RuleExplanation {
     pub colocated_by: Option<String>,
     /// Units charged to that key.
     pub cost: Option<u64>,
-    /// Whether the rule says so, and not the call.
+    /// True if the cost comes from the rule, false if from the call.
     #[serde(skip)]
     is_own_cost: bool,
-    /// Whether the rule is in shadow and so cannot refuse.
+    /// True if the rule is in shadow and so cannot refuse.
     pub shadow: bool,
-    /// Where it is decided: `strict`, `leased`, `synced`, `shares` or `local`.
+    /// Rung of the rule: `strict`, `leased`, `synced`, `shares` or `local`.
     pub rung: &'static str,
     /// With `leased` or `synced`: by how many units all servers together may exceed the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,10 +97,10 @@ pub struct RuleExplanation {
     /// used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_calls_from_rest: Option<u64>,
-    /// Why a limit that may be exceeded is decided strictly.
+    /// Reason why a limit that may be exceeded is decided strictly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_strict: Option<String>,
-    /// What would change the bound or the calls to the store, in words.
+    /// Advice that would change the bound or the calls to the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to_change: Option<String>,
     /// With `shares`: how many nodes share the limit, or `auto`.

@@ -22,11 +22,11 @@ pub(crate) struct Field {
     pub(crate) name: &'static str,
     /// The algorithms that have it; empty if it has nothing to do with algorithms.
     pub(crate) of: Vec<Kind>,
-    /// Whether it is reserved for a later version.
+    /// True if the field is reserved for a later version.
     pub(crate) later: bool,
-    /// What to write, with an example.
+    /// Text to write, with an example.
     pub(crate) write: &'static str,
-    /// Whether it is required in a map.
+    /// True if the field is required in a map.
     pub(crate) is_needed: bool,
 }
 

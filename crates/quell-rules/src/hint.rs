@@ -69,8 +69,8 @@ pub fn meant<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     (distance <= nearest.len().div_ceil(4)).then_some(nearest)
 }
 
-/// Whether one of two names is probably the other with a slip of the pen: not if they are short, or differ in a
-/// number.
+/// Returns true if one of two names is probably the other with a slip of the pen: not if they are short, or
+/// differ in a number.
 pub(crate) fn is_misspelt(name: &str, other: &str) -> bool {
     let letters = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
     let shorter = name.len().min(other.len());
@@ -85,7 +85,7 @@ pub(crate) fn is_misspelt(name: &str, other: &str) -> bool {
         && strsim::osa_distance(name, other) <= allowed
 }
 
-/// Whether `word` is one of `words`, which are separated by spaces.
+/// Returns true if `word` is one of `words`, which are separated by spaces.
 pub(crate) fn is_in(words: &str, word: &str) -> bool {
     words.split(' ').any(|other| other == word)
 }

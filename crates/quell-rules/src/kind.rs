@@ -34,7 +34,7 @@ impl Kind {
         names.next().map(|(_, kind)| *kind)
     }
 
-    /// Whether its length is given as a window.
+    /// Returns true if the length of the algorithm is given as a window.
     pub(crate) const fn is_window(self) -> bool {
         matches!(
             self,

@@ -27,11 +27,11 @@ pub struct LoadedRules {
     pub notes: Vec<Problem>,
     /// The files that were read, in order.
     pub files: Vec<PathBuf>,
-    /// What is missing or impossible if servers share a store, although it is valid without one:
-    /// for each document, the first rule that declares no `on_failure`.
+    /// Declarations that are missing or impossible if servers share a store, although the file is valid
+    /// without one: for each document, the first rule that declares no `on_failure`.
     pub undeclared: Vec<Problem>,
-    /// What `/v1/authorize` refuses, although it is valid where programs ask: rules on what gateways
-    /// send, such as `path`, that delay calls or hand out permits. At most
+    /// Problems of rules that `/v1/authorize` refuses, although they are valid where programs ask: rules on
+    /// what gateways send, such as `path`, that delay calls or hand out permits. At most
     /// [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
     pub at_gateways: Vec<Problem>,
 }
@@ -188,13 +188,13 @@ fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
     }
 }
 
-/// Whether a document has rules, and no tests.
+/// Returns true if a document has rules, and no tests.
 pub(crate) fn is_rules(node: &Node) -> bool {
     let cursor = Cursor::root(node, DOCUMENT);
     cursor.key("domain").is_some() && cursor.key("tests").is_none()
 }
 
-/// Whether a document has tests, and no rules of its own.
+/// Returns true if a document has tests, and no rules of its own.
 pub(crate) fn is_tests(node: &Node) -> bool {
     let cursor = Cursor::root(node, DOCUMENT);
     let has = |key| cursor.key(key).is_some();

@@ -33,7 +33,7 @@ const UNITS: [(&str, Period, &str); 7] = [
     ("year", Period::Year, "y yr years"),
 ];
 
-/// What may follow the `/`.
+/// Text that may follow the `/`.
 const EXAMPLE: &str = "write s, min, h, day, week, month, year, or a duration such as `90ms`";
 
 impl Period {

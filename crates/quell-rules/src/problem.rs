@@ -27,7 +27,7 @@ pub struct Problem {
     pub column: Option<usize>,
     /// The path of the field, such as `rules[2].overrides[0].rate`; empty for the whole document.
     pub path: String,
-    /// What is wrong and what to write instead.
+    /// Error, and the text to write instead.
     pub message: String,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Sink {
     files: usize,
     problems: ProblemList,
     warnings: ProblemList,
-    /// What is usual, and may be meant otherwise.
+    /// Notes on what is usual, and may be meant otherwise.
     notes: ProblemList,
     /// The tables of fields that a message has listed already, by the number of the file: once is enough.
     listed: HashSet<(usize, String)>,
@@ -83,9 +83,9 @@ pub(crate) struct Sink {
 #[derive(Debug, Default)]
 struct ProblemList {
     list: Vec<(usize, Problem)>,
-    /// Whether there were more.
+    /// True if there were more.
     overflowed: bool,
-    /// Where each message is in `list`, and at how many more places it was said.
+    /// Position of each message in `list`, and the number of further places that have it.
     said: HashMap<(usize, String), (usize, usize)>,
 }
 
@@ -213,17 +213,18 @@ impl Sink {
         self.notes.push_once(self.number, note);
     }
 
-    /// What was noted so far.
+    /// Takes the notes collected so far.
     pub(crate) fn take_notes(&mut self) -> Vec<Problem> {
         std::mem::take(&mut self.notes).finish()
     }
 
-    /// Whether the fields of the table `name` are listed for the first time in this file.
-    pub(crate) fn lists(&mut self, name: &str) -> bool {
+    /// Registers a list of the fields of the table `name`; returns true if it is the first one in this
+    /// file.
+    pub(crate) fn register_list(&mut self, name: &str) -> bool {
         self.listed.insert((self.number, name.to_owned()))
     }
 
-    /// Whether the name of an entry was looked at, and nothing was to be said.
+    /// Returns true if the name of an entry was checked, and had no problem.
     pub(crate) fn is_sound(&self, entry: &str) -> bool {
         self.sound.contains(entry)
     }
@@ -255,12 +256,12 @@ impl Sink {
         }
     }
 
-    /// How many problems have been reported so far.
+    /// Number of problems that were reported so far.
     pub(crate) fn count(&self) -> usize {
         self.problems.list.len()
     }
 
-    /// Whether no more problems will be reported; then nothing else needs to be checked.
+    /// Returns true if no more problems will be reported; then nothing else needs to be checked.
     pub(crate) fn is_full(&self) -> bool {
         self.problems.overflowed
     }

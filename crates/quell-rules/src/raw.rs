@@ -53,7 +53,7 @@ pub(crate) struct RawRule {
     pub(crate) name: Option<Spanned<Arc<str>>>,
     pub(crate) matchers: Vec<Matcher>,
     pub(crate) per: Vec<Per>,
-    /// Where `keys` are, if the rule lists them. They are a matcher.
+    /// Span of `keys`, if the rule lists them. They are a matcher.
     pub(crate) keys: Option<Span>,
     pub(crate) on_missing: Option<Spanned<OnMissing>>,
     pub(crate) empty: Option<Spanned<EmptyValue>>,
@@ -65,7 +65,7 @@ pub(crate) struct RawRule {
     pub(crate) policy: RawPolicy,
     pub(crate) max_hold: Option<Spanned<Duration>>,
     pub(crate) page: RawRefusalPage,
-    /// Whether a problem in it was already reported.
+    /// True if a problem in the rule was already reported.
     pub(crate) broken: bool,
 }
 

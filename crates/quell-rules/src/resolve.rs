@@ -424,13 +424,13 @@ fn is_exact(matcher: &Matcher) -> bool {
     patterns.all(|pattern| matches!(pattern, Pattern::Exact(_)))
 }
 
-/// Whether `when` names only single values of an entry, none of which `matchers` match.
+/// Returns true if `when` names only single values of an entry, none of which `matchers` match.
 fn contradicts(when: &Matcher, matchers: &[Matcher]) -> bool {
     let mut same = matchers.iter().filter(|other| other.entry == when.entry);
     is_exact(when) && same.any(|other| !when.patterns.iter().any(|value| meets(other, value)))
 }
 
-/// Whether `wide` matches everything that `narrow` matches, as far as single values show it.
+/// Returns true if `wide` matches everything that `narrow` matches, as far as single values show it.
 fn covers(wide: &Override, narrow: &Override) -> bool {
     wide.when.iter().all(|wide| {
         let mut same = narrow.when.iter().filter(|when| when.entry == wide.entry);
@@ -438,7 +438,7 @@ fn covers(wide: &Override, narrow: &Override) -> bool {
     })
 }
 
-/// Whether the matcher matches a single value.
+/// Returns true if the matcher matches a single value.
 fn meets(matcher: &Matcher, value: &Pattern) -> bool {
     match value {
         Pattern::Exact(value) => matcher.patterns.matches(value.as_bytes()),

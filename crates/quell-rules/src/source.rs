@@ -109,8 +109,8 @@ fn is_pipe(_: &Path) -> bool {
     false
 }
 
-/// How long to wait for a pipe's content: opening it blocks until the other end is opened, which may
-/// never happen.
+/// Longest wait for a pipe's content: opening it blocks until the other end is opened, which may never
+/// happen.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a pipe on a thread of its own, which stays behind if nothing arrives within `patience`.

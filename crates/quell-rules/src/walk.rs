@@ -16,7 +16,7 @@ pub const MAX_FILES: usize = 10_000;
 /// waits no longer than this takes.
 const MAX_ENTRIES: usize = 100_000;
 
-/// Which files of a directory count. A file that is named directly counts whatever its name is.
+/// Kind of the files of a directory that count. A file that is named directly counts whatever its name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     /// Files of rules: `*.yaml` and `*.yml`, but not those of scenarios.
@@ -34,7 +34,7 @@ impl FileKind {
     }
 }
 
-/// Whether a path has the name of a scenario file: `*.test.yaml` or `*.test.yml`.
+/// Returns true if a path has the name of a scenario file: `*.test.yaml` or `*.test.yml`.
 #[must_use]
 pub fn is_called_scenario(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -144,7 +144,7 @@ fn is_visible(entry: &DirEntry) -> bool {
     entry.depth() == 0 || !name(entry).starts_with('.')
 }
 
-/// Whether a link points to a directory around it, or to nothing.
+/// Returns true if a link points to a directory around it, or to nothing.
 fn is_link_to_nothing_new(error: &walkdir::Error) -> bool {
     let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     error.loop_ancestor().is_some() || error.io_error().is_some_and(is_gone)

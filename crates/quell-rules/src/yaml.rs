@@ -36,7 +36,7 @@ pub(crate) struct Node {
     depth: usize,
 }
 
-/// How a node is written.
+/// Form in which a node is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As a plain or quoted text, or a list or map in brackets.

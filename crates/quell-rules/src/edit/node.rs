@@ -35,12 +35,12 @@ impl Node {
         pair.map(|pair| &pair.node)
     }
 
-    /// Whether it is an alias of another node.
+    /// Returns true for an alias of another node.
     pub(super) fn is_alias(&self) -> bool {
         self.form == Form::Alias
     }
 
-    /// Whether its bytes are exactly the node, so that they can be replaced.
+    /// Returns true if the span's bytes are exactly the node, so that they can be replaced.
     pub(super) fn is_exact(&self) -> bool {
         self.form != Form::Block
     }

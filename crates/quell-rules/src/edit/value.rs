@@ -14,7 +14,7 @@ pub struct Assignment {
     path: String,
     /// The index of the override.
     over: Option<usize>,
-    /// Where the field's name begins in it.
+    /// Offset of the field's name in it.
     name_at: usize,
     /// The value in the form of a file.
     written: String,
@@ -117,7 +117,7 @@ fn checked(field: &str, value: &str) -> Result<String, String> {
     ))
 }
 
-/// Whether YAML reads `value` literally without quotes, even in braces.
+/// Returns true if YAML reads `value` literally without quotes, even in braces.
 fn is_plain(value: &str) -> bool {
     let is_harmless = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     let begins_well = |c: char| c.is_ascii_alphanumeric() || c == '/';

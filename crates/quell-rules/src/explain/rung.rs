@@ -16,7 +16,7 @@ use super::RuleExplanation;
 /// Calls per second on one key, for which an explanation says how many of them the store is asked about.
 const OFFERED: [u64; 4] = [10, 1_000, 10_000, 100_000];
 
-/// What a rule is told it could accept: one percent, by two servers.
+/// Over-admission that a rule is advised to accept: one percent, by two servers.
 const SUGGESTED: LeasePolicy = LeasePolicy {
     over: OverAdmission::Millionths(10_000),
     nodes: NonZeroU32::new(2).unwrap(),
@@ -109,7 +109,7 @@ impl RuleExplanation {
     }
 }
 
-/// How often the store is asked about a busy key, at most.
+/// Greatest rate of calls to the store about a busy key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct StoreCalls {
     per_second: u64,
@@ -133,7 +133,7 @@ impl StoreCalls {
     }
 }
 
-/// What a limit that is never exceeded could be instead.
+/// Alternatives for a limit that is never exceeded.
 fn suggestion(rule: &Rule, limit: &Limit) -> String {
     let policy = LeasePolicy {
         nodes: rule.nodes.unwrap_or(SUGGESTED.nodes),
@@ -169,7 +169,7 @@ fn limits(rule: &Rule) -> impl Iterator<Item = &Limit> {
     })
 }
 
-/// What would let a limit be leased or synced that is not: all that it takes.
+/// Changes that would let a limit be leased or synced that is not: all that it takes.
 fn remedy(why: NotLeased, policy: LeasePolicy, rule: &Rule, limit: &Limit) -> String {
     if let NotLeased::Unable(why) = why {
         return format!("nothing does: {why}");
@@ -193,7 +193,7 @@ fn remedy(why: NotLeased, policy: LeasePolicy, rule: &Rule, limit: &Limit) -> St
     text + ": then servers decide on busy keys in memory"
 }
 
-/// What a limit that is leased or synced could be instead.
+/// Alternatives for a limit that is leased or synced.
 fn alternatives(rule: &Rule, policy: LeasePolicy, limit: &Limit, terms: &LeaseTerms) -> String {
     let doubled = LeasePolicy {
         over: policy.over.doubled(),

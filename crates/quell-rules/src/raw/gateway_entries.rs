@@ -95,7 +95,7 @@ fn glob_of(expression: &str) -> String {
     single_stars(&format!("{before}{core}{after}"))
 }
 
-/// Why no caller can have this value of an entry, if it looks like an address and is not one; says
+/// Reason why no caller can have this value of an entry, if it looks like an address and is not one; says
 /// what to write.
 #[must_use]
 pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
@@ -116,12 +116,12 @@ pub fn wrong_address(entry: &str, value: &[u8]) -> Option<String> {
     })
 }
 
-/// Whether gateways fill this entry.
+/// Returns true if gateways fill this entry.
 pub(crate) fn is_gateway_entry(entry: &str) -> bool {
     [METHOD, PATH, HOST, ADDRESS].contains(&entry)
 }
 
-/// How many bits of an address are part of a key by default.
+/// Default number of bits of an address that are part of a key.
 pub(crate) fn default_prefix(entry: &str) -> Option<Prefix> {
     (entry == ADDRESS).then_some(Prefix::DEFAULT)
 }
@@ -138,7 +138,7 @@ pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
     }
 }
 
-/// What is wrong with the name of an entry.
+/// Warning about the name of an entry.
 fn name_warning(entry: &str) -> Option<String> {
     let is_notation = |c: char| c.is_whitespace() || matches!(c, ',' | '{' | '}' | '$');
     if entry.contains(is_notation) {
@@ -171,7 +171,7 @@ fn name_warning(entry: &str) -> Option<String> {
     }
 }
 
-/// Whether it is the name of a header field, written as in most documents.
+/// Returns true for the name of a header field, written as in most documents.
 fn is_header(entry: &str) -> bool {
     let has_capital = entry.contains(|letter: char| letter.is_ascii_uppercase());
     has_capital && (entry.contains('-') || matches!(entry, "Authorization" | "Cookie"))
@@ -317,7 +317,7 @@ fn with_slash(text: &str) -> String {
     }
 }
 
-/// What to write instead of a path in another program's notation.
+/// Text to write instead of a path in another program's notation.
 fn other_notation(text: &str) -> Option<String> {
     if let Some((_, rest)) = text.split_once("://") {
         let path = rest.find('/').and_then(|slash| rest.get(slash..));
@@ -504,7 +504,7 @@ fn network(text: &str) -> Result<Pattern, String> {
     ))
 }
 
-/// Whether it has the form of an address: four numbers, or several colons between hexadecimal
+/// Returns true if the text has the form of an address: four numbers, or several colons between hexadecimal
 /// digits.
 fn looks_like_address(text: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -154,7 +154,7 @@ impl RawLimit {
         raw
     }
 
-    /// Whether the window is the part after the `/` of `limit`.
+    /// Returns true if the window is the part after the `/` of `limit`.
     pub(crate) fn limit_says_window(&self) -> bool {
         match (&self.limit, &self.window) {
             (Some(limit), Some(window)) => limit.span.at == window.span.at,
@@ -179,7 +179,7 @@ impl RawLimit {
         })
     }
 
-    /// Whether any field is set.
+    /// Returns true if any field is set.
     pub(crate) fn says_something(&self) -> bool {
         self.said().next().is_some()
     }

@@ -1,4 +1,4 @@
-//! What a rule matches and which values make its keys: `match`, `when` and `per`.
+//! Matchers of a rule and the values that make its keys: `match`, `when` and `per`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ const IS_EXACT: &str = "a rule that says `rung: strict`, `shares` or `local` nev
 /// that its calls do not wait.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// What to write if the calls of a strict rule must not wait.
+/// Advice if the calls of a strict rule must not wait.
 const WRITE_BOUND: &str = "`max_over_admission: 1%` with `nodes`, and no `rung: strict`";
 
 /// The message for a rule whose calls must not wait, and may not exceed its limit.
@@ -171,7 +171,7 @@ fn check_latency(rule: &RawRule, rung: Rung, all: RuleLimits<'_>, sink: &mut Sin
     }
 }
 
-/// How `rule` may be leased; `None` if it does not say that it may.
+/// Terms on which `rule` may be leased; `None` if it does not say that it may.
 fn lease_policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Option<LeasePolicy> {
     let over = rule.policy.over.as_ref().or(defaults.over.as_ref())?;
     if over.value.is_none() {
@@ -314,7 +314,7 @@ pub(super) fn check_fleet_fields(rule: &RawRule, policy: Policy, sink: &mut Sink
     }
 }
 
-/// How many servers share the limits of `rule`.
+/// Number of servers that share the limits of `rule`.
 pub(super) fn nodes(rule: &RawRule, defaults: &RawPolicy) -> Option<NonZeroU32> {
     let nodes = rule.policy.nodes.as_ref().or(defaults.nodes.as_ref())?;
     Some(nodes.value)
@@ -396,7 +396,7 @@ fn planned(
     rung
 }
 
-/// What a node of a fleet may use that is cut off; `None` if the rule says `allow`.
+/// Quota of a node of a fleet that is cut off; `None` if the rule says `allow`.
 fn cut_off(rule: &RawRule, defaults: &RawPolicy) -> Option<CutOff> {
     let word = rule.policy.on_failure.as_ref();
     match word.or(defaults.on_failure.as_ref()).map(|word| word.value) {
@@ -453,7 +453,7 @@ pub(super) fn check_shares(
     }
 }
 
-/// Whether no answer is declared for a store that does not answer.
+/// Returns true if no answer is declared for a store that does not answer.
 pub(super) fn is_undeclared(policy: Policy) -> bool {
     let needs_store = !matches!(policy.rung, Rung::Local | Rung::Shares(_));
     needs_store && policy.on_failure.is_none()

@@ -60,7 +60,7 @@ impl Redundancies {
     }
 }
 
-/// Whether it has one limit for each key, is charged what a call costs, and can refuse.
+/// Returns true if the rule has one limit for each key, is charged what a call costs, and can refuse.
 fn is_comparable(rule: &Rule) -> bool {
     let Effect::Limit(limit) = &rule.effect else {
         return false;
@@ -68,8 +68,8 @@ fn is_comparable(rule: &Rule) -> bool {
     rule.own_cost(limit).is_none() && rule.overrides.is_empty() && !rule.shadow
 }
 
-/// Whether every key of `loose` has calls of one key of `tight` only: then that has seen all of them. `loose` has no
-/// calls that `tight` does not match.
+/// Returns true if every key of `loose` has calls of one key of `tight` only: then `tight` has seen all of
+/// them. `loose` has no calls that `tight` does not match.
 fn is_within(loose: &Rule, tight: &Rule) -> bool {
     let is_same = tight.per == loose.per && tight.on_missing == loose.on_missing;
     // A shared key has calls with any values of the entries that they have.
@@ -113,7 +113,7 @@ fn forestalls(tight: &Rule, loose: &Rule) -> Option<String> {
     ))
 }
 
-/// What a limit lets through in any interval: at most so much at once, and so much per period.
+/// Flow that a limit lets through in any interval: at most so much at once, and so much per period.
 struct Flow {
     at_once: u64,
     count: u64,
@@ -148,7 +148,7 @@ impl Flow {
         }
     }
 
-    /// Whether so much never makes `limit` refuse.
+    /// Returns true if the flow never makes `limit` refuse.
     fn never_reaches(&self, limit: &Limit) -> bool {
         match limit.algorithm() {
             Algorithm::TokenBucket(bucket) => {
@@ -170,14 +170,14 @@ impl Flow {
         }
     }
 
-    /// Whether a bucket with these numbers never runs empty.
+    /// Returns true if a bucket with these numbers never runs empty.
     fn fits(&self, burst: u64, count: u64, period: Duration) -> bool {
         let own = u128::from(self.count).saturating_mul(period.as_nanos());
         let other = u128::from(count).saturating_mul(self.period.as_nanos());
         self.at_once <= burst && own <= other
     }
 
-    /// Whether a window with this limit is never full.
+    /// Returns true if a window with this limit is never full.
     fn fits_within(&self, limit: u64, window: Duration) -> bool {
         let steady = u128::from(self.count).saturating_mul(window.as_nanos());
         let steady = steady.div_ceil(self.period.as_nanos().max(1));

@@ -13,7 +13,7 @@ use crate::hint;
 use crate::period::{flag, whole};
 use crate::problem::Sink;
 
-/// What a step expects of its calls.
+/// Expectation of a step for its calls.
 #[derive(Clone, Debug)]
 pub(crate) enum Expect {
     /// The same expectation for each call.
@@ -22,11 +22,11 @@ pub(crate) enum Expect {
     Counts(ExpectedFields),
 }
 
-/// What each call must answer.
+/// Expected answer of each call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallExpectation {
     fields: ExpectedFields,
-    /// What single rules decide; `None` for a rule that makes no decision.
+    /// Expected decisions of single rules; `None` for a rule that makes no decision.
     rules: Vec<(String, Option<ExpectedFields>)>,
 }
 
@@ -190,7 +190,7 @@ fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<Expec
 }
 
 impl CallExpectation {
-    /// Whether it expects that no rule decides, or allows that.
+    /// Returns true if the step expects that no rule decides, or allows that.
     fn expects_no_rule(&self) -> bool {
         self.fields.says(&["unmatched"])
             || self
@@ -198,13 +198,13 @@ impl CallExpectation {
                 .is_null(&["binding", "remaining", "reset_after"])
     }
 
-    /// Whether it expects something that only rules decide, but that a call without any rule would
-    /// have as well.
+    /// Returns true if the step expects something that only rules decide, but that a call without any rule
+    /// would have as well.
     fn expects_a_rule(&self) -> bool {
         self.fields.says(&["permanent", "banned", "delay"]) || self.fields.is_null(&["retry_after"])
     }
 
-    /// Where `verdict` differs.
+    /// Differences of `verdict` from the expectation.
     pub(crate) fn compare(&self, verdict: &Verdict) -> Vec<Unexpected> {
         let mut list = self
             .fields
@@ -267,7 +267,7 @@ impl ExpectedFields {
         Some(expected)
     }
 
-    /// Whether it has one of these fields.
+    /// Returns true if one of these fields is expected.
     pub(super) fn says(&self, fields: &[&str]) -> bool {
         fields.iter().any(|field| self.of(field).is_some())
     }

@@ -142,7 +142,7 @@ pub fn parse_own(name: &str, text: &str) -> Option<Result<Scenarios, Vec<Problem
     has_own(&documents).then(|| parse_for(name, text, &[]))
 }
 
-/// Whether documents of rules and of their tests are in one file.
+/// Returns true if documents of rules and of their tests are in one file.
 fn has_own(documents: &[yaml::Node]) -> bool {
     documents.iter().any(is_rules) && documents.iter().any(is_tests)
 }

@@ -35,13 +35,13 @@ pub struct FileReport {
 pub struct TestReport {
     /// Its name.
     pub name: String,
-    /// Whether it passed.
+    /// True if the test passed.
     pub ok: bool,
-    /// How many calls were made.
+    /// Number of calls that were made.
     pub calls: u64,
     /// The steps that failed; at most the first ten.
     pub failures: Vec<Failure>,
-    /// Why the test was aborted.
+    /// Reason why the test was aborted.
     pub error: Option<String>,
 }
 
@@ -55,13 +55,13 @@ pub struct Failure {
     pub column: usize,
     /// The path of the step, such as `tests[0].steps[2]`.
     pub path: String,
-    /// When the call was made, from the test's start.
+    /// Time of the call, from the test's start.
     pub at: String,
-    /// Which of the step's calls this was, from 1.
+    /// Number of the call in the step, from 1.
     pub call: u64,
-    /// How many calls the step makes.
+    /// Number of calls that the step makes.
     pub calls: u64,
-    /// How many of them failed.
+    /// Number of the step's calls that failed.
     pub failed_calls: u64,
     /// Each field that differs.
     pub unexpected: Vec<Unexpected>,
@@ -104,7 +104,7 @@ impl Report {
         self.files.push(file);
     }
 
-    /// Whether every test passed.
+    /// Returns true if every test passed.
     #[must_use]
     pub const fn is_ok(&self) -> bool {
         self.failed == 0
@@ -112,7 +112,7 @@ impl Report {
 }
 
 impl FileReport {
-    /// Whether every test of the file passed.
+    /// Returns true if every test of the file passed.
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.tests.iter().all(|test| test.ok)

@@ -8,7 +8,7 @@ use crate::cursor::{Cursor, Shape};
 use crate::problem::Sink;
 use crate::{hint, load};
 
-/// What a path of rules leads to.
+/// Target of a path of rules.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
     /// To what is beside the file, in this directory.

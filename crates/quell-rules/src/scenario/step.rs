@@ -32,7 +32,7 @@ pub(super) use ending::EndStep;
 /// The most calls of one step: they take some seconds.
 pub const MAX_REPEAT: u64 = 1_000_000;
 
-/// What happens at one instant.
+/// Actions at one instant.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) position: Position,
@@ -42,7 +42,7 @@ pub(crate) struct Step {
     pub(crate) action: Action,
 }
 
-/// What a step does.
+/// Action of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     SetRules(Vec<DomainRules>),
@@ -70,9 +70,9 @@ pub(crate) struct Holds {
     id: HoldId,
     /// The domain, for the ids of calls that are repeated.
     domain: Arc<str>,
-    /// How long a reservation can be settled.
+    /// Time for which a reservation can be settled.
     pub(crate) hold: Option<Duration>,
-    /// How long the caller is ready to wait.
+    /// Longest wait that the caller accepts.
     pub(crate) wait: Option<Duration>,
 }
 
@@ -88,9 +88,9 @@ impl Holds {
 
 type Entries = Vec<(Arc<str>, Arc<str>)>;
 
-/// What a step inherits from its file and its test.
+/// Settings that a step inherits from its file and its test.
 pub(crate) struct StepContext<'a> {
-    /// What paths of rules lead to.
+    /// Target of paths of rules.
     pub(crate) place: Place<'a>,
     /// The domain of the queries, unless the step has another.
     pub(crate) domain: Option<Arc<str>>,

@@ -11,7 +11,7 @@ use super::{Form, MAX_DEPTH, MAX_FILE_BYTES, MAX_NODES, Node, Pair, Value, mista
 use crate::path::{Path, Position, Span};
 use crate::problem::Sink;
 
-/// What to do about a file that is too large; the overrides of one rule cannot be in several.
+/// Advice on a file that is too large; the overrides of one rule cannot be in several.
 const DIVIDE: &str = "write the rules in several files, and overrides with the same numbers as one with a \
                       list of values, as in `when: {tenant: [a, b]}`";
 
@@ -109,7 +109,7 @@ struct Builder<'s> {
     anchors: HashMap<usize, Node>,
     nodes: usize,
     roots: Vec<Node>,
-    /// How many of them were complete when the present document began.
+    /// Number of them that were complete when the present document began.
     before: usize,
 }
 

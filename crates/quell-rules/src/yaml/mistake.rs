@@ -9,7 +9,8 @@ use crate::path::Position;
 /// More levels than any rule needs.
 pub(crate) const TOO_DEEP: &str = "nested too deep: write at most 64 levels";
 
-/// What is wrong, where, and what to write. The parser notices some mistakes a line before or after.
+/// Explanation of a mistake: the error, its place, and the text to write. The parser notices some mistakes
+/// a line before or after.
 pub(crate) fn explain(kind: &ErrorKind, text: &str, at: Position) -> (Position, String) {
     let message = describe(kind, text, at);
     if message == TAB {
@@ -129,7 +130,7 @@ fn line(text: &str, at: Position) -> &str {
         .unwrap_or_default()
 }
 
-/// Where `text` ends.
+/// Position of the end of `text`.
 pub(crate) fn end_of(text: &str) -> Position {
     let last = text.rsplit('\n').next().unwrap_or_default();
     Position {

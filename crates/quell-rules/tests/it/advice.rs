@@ -123,7 +123,7 @@ impl File {
         self.rule.insert(field.to_owned(), value.to_owned());
     }
 
-    /// Where the bound is said.
+    /// Sets the bound in the place where the file states it.
     fn set_bound(&mut self, over: &str) {
         let is_own = self.rule.contains_key("max_over_admission");
         let fields = if is_own {
@@ -316,7 +316,7 @@ impl std::fmt::Display for Followed<'_> {
     }
 }
 
-/// What came of one piece of advice.
+/// Result of following one piece of advice.
 fn follow(file: &File, before: &RuleExplanation, advice: &str) -> &'static str {
     let followed = Followed {
         advice,

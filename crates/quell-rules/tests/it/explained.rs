@@ -346,7 +346,7 @@ fn what_a_limit_costs_the_store_depends_on_the_cost_of_its_calls() {
     }
 }
 
-/// What a larger bound would save is what it really saves.
+/// The announced saving of a larger bound is the saving that it brings.
 #[test]
 fn a_larger_bound_that_saves_nothing_is_not_advised() {
     for (fields, said) in [

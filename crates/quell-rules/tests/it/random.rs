@@ -198,7 +198,7 @@ fn check_scenario(bytes: &[u8]) {
     }
 }
 
-/// Where `shop.test.yaml` finds its rules.
+/// Place in which `shop.test.yaml` finds its rules.
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 
 fn config() -> ProptestConfig {

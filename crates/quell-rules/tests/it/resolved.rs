@@ -493,7 +493,7 @@ fn what_may_surprise_is_told() {
     }
 }
 
-/// What is usual, but may leave people unlimited, is a note; and what is said of many places is said once.
+/// A usual setting that may leave people unlimited is a note; and a note on many places is written once.
 #[test]
 fn calls_that_may_pass_unlimited_are_noted() {
     let notes = |rules: &str| -> Vec<String> {

@@ -6,7 +6,7 @@ use crate::subject::Plain;
 
 const RULES: &str = "rules: { domain: d, rules: [{ name: r, per: [user], rate: 1/s }] }\n";
 
-/// What is wrong with a test of this step.
+/// Mistake in a test of this step.
 fn mistake(step: &str) -> String {
     let text = format!("{RULES}tests:\n  - {{ name: t, steps: [{{ at: 0s, {step} }}] }}\n");
     let problems = parse_str("f.test.yaml", &text, "").expect_err(step);

@@ -31,7 +31,7 @@ pub(crate) struct Plain {
     held: BTreeMap<HoldId, Kept>,
 }
 
-/// What is known about an id.
+/// Record of an id.
 #[derive(Debug)]
 struct Kept {
     outcome: &'static str,

@@ -27,7 +27,7 @@ pub(crate) struct AdminStep {
     pub(crate) rule: Option<Arc<str>>,
     domain: Arc<str>,
     entries: Entries,
-    /// How many keys it must change (`changed`).
+    /// Number of keys that the step must change (`changed`).
     expect: ExpectedFields,
 }
 

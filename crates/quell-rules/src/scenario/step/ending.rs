@@ -15,7 +15,7 @@ use crate::scenario::answer::Value;
 use crate::scenario::expect::ExpectedFields;
 use crate::scenario::report::Unexpected;
 
-/// What happened to a hold, in the words of scenario files: the values of `outcome`.
+/// Outcomes of the end of a hold, in the words of scenario files: the values of `outcome`.
 const OUTCOMES: [&str; 6] = [
     "stands",
     "settled",
@@ -39,10 +39,10 @@ pub(crate) struct EndStep {
 /// A subject's answer to an ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndAnswer {
-    /// What happened to the hold: `stands`, `settled`, `cancelled`, `released`, `expired`, or
+    /// Outcome of the end of the hold: `stands`, `settled`, `cancelled`, `released`, `expired`, or
     /// `unknown`.
     pub outcome: &'static str,
-    /// Whether it had ended before, and nothing changed.
+    /// True if the hold had ended before, and nothing changed.
     pub repeated: bool,
 }
 
@@ -111,7 +111,7 @@ impl EndStep {
     }
 }
 
-/// What each descriptor cost: one number, or a list.
+/// Reads the cost of each descriptor: one number, or a list.
 fn read_actual(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Spanned<Actual>> {
     let items = match cursor.shape()? {
         Shape::List(_) => cursor.items("a whole number such as `0`", sink),
