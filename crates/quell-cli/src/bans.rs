@@ -19,13 +19,13 @@ use crate::output::{self, Paint};
 use crate::table::Table;
 use quell_host::wait;
 
-/// Where bans are listed, set and lifted.
+/// Path at which bans are listed, set and lifted.
 const PATH: &str = "/v1/bans";
 
 /// The most bans that a page may have.
 const PAGE: usize = 1_000;
 
-/// Where keys are forgiven.
+/// Path at which keys are forgiven.
 const KEYS: &str = "/v1/keys";
 
 /// List, set and lift the bans of a running server, and forgive keys
@@ -57,7 +57,7 @@ enum Command {
   quell bans list
   quell bans list --most 20 --json")]
 struct List {
-    /// How many to list at most
+    /// Number of bans to list at most
     #[arg(long, value_name = "N", default_value = "1000", value_parser = entry::whole::<usize>)]
     most: usize,
 
@@ -82,7 +82,7 @@ struct Set {
     #[command(flatten)]
     change: Change,
 
-    /// How long, such as 10m
+    /// Duration of the ban, such as 10m
     #[arg(long = "for", value_name = "DURATION", value_parser = length)]
     length: Duration,
 }
@@ -115,7 +115,7 @@ struct Change {
     #[command(flatten)]
     key: KeyArg,
 
-    /// Why, for the server's log, its console and, of a ban, the list of bans; at most 200 characters
+    /// Reason, for the server's log, its console and, of a ban, the list of bans; at most 200 characters
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -143,7 +143,7 @@ pub(crate) struct KeyArg {
     entries: Vec<EntryArg>,
 }
 
-/// What is sent.
+/// Body of the request.
 #[derive(Serialize)]
 struct Request<'a> {
     domain: &'a str,
@@ -156,7 +156,7 @@ struct Request<'a> {
     reason: Option<&'a str>,
 }
 
-/// What comes back.
+/// Body of the answer.
 #[derive(Deserialize)]
 struct Changed {
     changed: usize,

@@ -14,15 +14,15 @@ use crate::table::Table;
 use quell_host::refused_key::entry_words;
 use quell_host::wait;
 
-/// Where it is.
+/// Path of the candidate.
 const PATH: &str = "/v1/candidate";
 
-/// What runs a candidate.
+/// Process that runs a candidate: a server or a fleet.
 pub(crate) trait Runner: Args {
     /// The command, as it is typed.
     const COMMAND: &'static str;
 
-    /// Whether it may have several stores of rules.
+    /// True if the process may have several stores of rules.
     const HAS_STORES: bool;
 
     /// A client of it.
@@ -41,7 +41,7 @@ impl Runner for ServerUrl {
     }
 }
 
-/// What can be done with a candidate.
+/// Commands for a candidate.
 #[derive(Debug, Args)]
 pub(crate) struct Candidate<T: Runner> {
     #[command(subcommand)]
@@ -63,11 +63,11 @@ struct Start<T: Runner> {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Why, for people who see it
+    /// Reason, for people who see the candidate
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 
-    /// Which of several stores of rules, from 0
+    /// Number of the store of rules, from 0, if there are several
     #[arg(long, value_name = "N", default_value_t = 0, hide = !T::HAS_STORES)]
     store: usize,
 
@@ -121,7 +121,7 @@ fn examples<T: Runner>(all: &[&str]) -> String {
     format!("Examples:{}", lines.collect::<String>())
 }
 
-/// What is sent.
+/// Body of the request.
 #[derive(Serialize)]
 struct Text<'a> {
     text: &'a str,
@@ -234,7 +234,7 @@ impl<T: Runner> Show<T> {
     }
 }
 
-/// What is said if there is none.
+/// Message if there is no candidate.
 const NONE: &str = "no candidate runs";
 
 impl<T: Runner> Stop<T> {

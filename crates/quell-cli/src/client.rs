@@ -19,11 +19,11 @@ use crate::exit::{NoAnswer, Usage};
 use tls::Certificates;
 use unix::UnixConnector;
 
-/// How long a server may take to answer: it decides in microseconds, so ten seconds mean that
-/// something is wrong.
+/// Longest time of a server's answer: it decides in microseconds, so ten seconds mean that something is
+/// wrong.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the server is.
+/// URL of the server.
 #[derive(Debug, Args)]
 pub(crate) struct ServerUrl {
     /// The address of the server's HTTP listener, or of that for administration: http://, https:// or
@@ -41,7 +41,7 @@ pub(crate) struct ServerUrl {
     credentials: ClientCredentials,
 }
 
-/// What a client shows to a server, and whom it takes for one.
+/// Credentials that a client presents to a server, and the CA by which it trusts one.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClientCredentials {
     /// A file with the token to show, if the server has credentials; without it, the token is that in
@@ -57,10 +57,10 @@ pub(crate) struct ClientCredentials {
 /// its processes.
 const TOKEN: &str = "QUELL_TOKEN";
 
-/// What the address of a server with TLS begins with.
+/// Prefix of the address of a server with TLS.
 const HTTPS: &str = "https://";
 
-/// What the path of a Unix socket is written after.
+/// Prefix of the path of a Unix socket.
 const UNIX: &str = "unix:";
 
 /// A server to ask.
@@ -71,13 +71,13 @@ pub(crate) struct Client {
     url: String,
     /// The command that starts such a server.
     start: &'static str,
-    /// What the path of a request is appended to.
+    /// URL to which the path of a request is appended.
     base: String,
     /// The value of `Authorization`.
     authorization: Option<String>,
 }
 
-/// What a server answered.
+/// Answer of a server.
 #[derive(Debug)]
 pub(crate) struct HttpResponse {
     status: u16,
@@ -127,7 +127,7 @@ impl ClientCredentials {
         client.map_err(|error| Usage(format!("{error:#}")).into())
     }
 
-    /// Whether the authority that vouches for servers was named, instead of all that the machine trusts.
+    /// Returns true if the CA that vouches for servers was named, instead of all that the machine trusts.
     pub(crate) const fn has_authority(&self) -> bool {
         self.certificates.has_authority()
     }
@@ -245,7 +245,7 @@ impl Client {
         NoAnswer(self.reason(error))
     }
 
-    /// Why there is no answer, and what to do.
+    /// Reason why there is no answer, and what to do.
     fn reason(&self, error: &ureq::Error) -> String {
         let (url, start) = (&self.url, self.start);
         if let Some(reason) = tls::explain(url, error) {
@@ -280,7 +280,7 @@ impl Client {
 }
 
 impl HttpResponse {
-    /// Whether the status says that all is well.
+    /// Returns true for a status of success.
     pub(crate) fn is_good(&self) -> bool {
         (200..300).contains(&self.status)
     }

@@ -34,12 +34,12 @@ use crate::top::Top;
 Exit codes: 0 fine or allowed, 1 refused or failed, 2 usage, 3 could not ask."
 )]
 pub(crate) struct Cli {
-    /// What to do.
+    /// Command to run.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What there is to do.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(Box<Serve>),

@@ -11,7 +11,7 @@ use quell_host::etcd_url::EtcdUrl;
 
 use crate::exit::Usage;
 
-/// What the variables of `quell fleet coordinator` say.
+/// Access to etcd, from the variables of `quell fleet coordinator`.
 ///
 /// # Errors
 /// [`Usage`] if one of a pair is missing.

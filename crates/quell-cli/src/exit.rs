@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use quell::rule_store::RuleStoreError;
 use quell_server::ServeError;
 
-/// How the command ended. The numbers are a promise.
+/// Exit status of the command. The numbers are a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// All is well: 0.
@@ -20,7 +20,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// How a command ends that failed for this reason.
+    /// Exit status of a command that failed for this reason.
     pub(crate) fn new(error: &anyhow::Error) -> Self {
         let is_store = |cause: &(dyn Error + 'static)| {
             matches!(

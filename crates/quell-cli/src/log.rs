@@ -14,14 +14,14 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::Paint;
 
-/// What levels there are.
+/// Levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// What is left out of the log unless somebody asks for it: how the watch over files is kept, and what the
-/// library for HTTP/2 says of clients, of which strangers could write a line with each connection.
+/// Targets that are left out of the log by default: the messages of the watch over files, and those of the
+/// library for HTTP/2 about clients, of which strangers could write a line with each connection.
 const QUIET_TARGETS: &str = "notify=off,h2=off";
 
-/// How lines look.
+/// Format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people.

@@ -15,7 +15,7 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// Where settings can have been said.
+/// Places in which settings can be given.
 #[derive(Debug)]
 pub(crate) struct Origins<'a, R> {
     matches: &'a ArgMatches,

@@ -39,7 +39,7 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<()> {
 
 static READER_HAS_GONE: AtomicBool = AtomicBool::new(false);
 
-/// Whether nobody reads standard output any more, as was found when something was written.
+/// Returns true if the reader of standard output has gone, as was found when something was written.
 pub(crate) fn reader_has_gone() -> bool {
     READER_HAS_GONE.load(Ordering::Relaxed)
 }
@@ -89,7 +89,7 @@ fn shown(text: &str, paint: Paint) -> String {
     shown
 }
 
-/// What [`Paint`] writes.
+/// Escape sequences that [`Paint`] writes.
 const COLOURS: [&str; 5] = [
     "\u{1b}[0m",
     "\u{1b}[1m",
@@ -124,22 +124,22 @@ impl Paint {
         }
     }
 
-    /// Whether there are colours at all.
+    /// Returns true if colours are on.
     pub(crate) const fn is_on(self) -> bool {
         self.on
     }
 
-    /// What went well.
+    /// Text for success.
     pub(crate) fn green(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// What did not.
+    /// Text for failure.
     pub(crate) fn red(self, text: &str) -> String {
         self.wrap("31", text)
     }
 
-    /// What deserves a look.
+    /// Text for a warning.
     pub(crate) fn yellow(self, text: &str) -> String {
         self.wrap("33", text)
     }

@@ -90,7 +90,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     quell.collect()
 }
 
-/// What the command line says of these words, if it does not take them.
+/// Error of the command line for these words, if it does not take them.
 fn refusal(words: &[String]) -> Option<clap::Error> {
     Cli::command().try_get_matches_from(words).err()
 }

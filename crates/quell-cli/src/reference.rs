@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::command::Cli;
 
-/// How the page begins.
+/// Head of the page.
 const HEAD: &str = "# The `quell` command
 
 This page is generated from the command itself (`QUELL_UPDATE_DOCS=1 cargo test -p quell-cli`); `quell help` and `quell COMMAND --help` say the same.
@@ -33,7 +33,7 @@ So a script can tell a refusal from an outage: `quell check` ends with 1 only if
 * On SIGHUP it reads its rules again. It also watches rules files, and asks stores of rules every second.
 ";
 
-/// What only a configuration file can say.
+/// Tail of the page: settings that only a configuration file can have.
 const TAIL: &str = "
 ### Only in a configuration file
 
@@ -84,7 +84,7 @@ fn collect<'c>(command: &'c Command, all: &mut Vec<&'c Arg>) {
     }
 }
 
-/// Whether two options are one to a reader.
+/// Returns true if two options are one to a reader.
 fn is_same(one: &Arg, other: &Arg) -> bool {
     form(one) == form(other) && help_and_default(one) == help_and_default(other)
 }

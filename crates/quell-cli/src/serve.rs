@@ -149,7 +149,7 @@ pub(crate) enum ProcessSignal {
     Reload,
 }
 
-/// Who stops the process, as far as the signal tells.
+/// Sender that stops the process, as far as the signal tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
     /// SIGINT: somebody at a keyboard.

@@ -45,8 +45,8 @@ struct New {
     #[arg(required_unless_present = "members")]
     name: Option<TokenName>,
 
-    /// What its bearer may do: ask, read, admin, metrics, node or proxy; may be repeated. With --member it is node
-    /// unless said
+    /// Role of the bearer: ask, read, admin, metrics, node or proxy; may be repeated. With --member it is
+    /// node unless said
     #[arg(
         long = "role",
         value_name = "ROLE",
@@ -95,7 +95,7 @@ struct Password {
     /// The name that the person logs in with
     name: TokenName,
 
-    /// What the person may do: read, admin or metrics; may be repeated
+    /// Role of the person: read, admin or metrics; may be repeated
     #[arg(
         long = "role",
         value_name = "ROLE",

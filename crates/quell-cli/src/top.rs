@@ -33,7 +33,7 @@ pub(crate) struct Top {
     #[arg(long, short, value_name = "RULE")]
     rule: Option<String>,
 
-    /// How many keys to show at most; the server shows up to 1000
+    /// Number of keys to show at most; the server shows up to 1000
     #[arg(long, short, value_name = "N", default_value = "20", value_parser = entry::whole::<usize>)]
     count: usize,
 

@@ -31,7 +31,7 @@ pub(crate) mod of_fleet;
 const MAX_KEYS: usize = 500_000;
 
 thread_local! {
-    /// Whether the call that a candidate looks at was allowed.
+    /// True if the call that a candidate looks at was allowed.
     static WAS_ALLOWED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -77,8 +77,8 @@ impl Unchanged {
         self.0.get(domain).is_some_and(|rules| rules.contains(rule))
     }
 
-    /// Whether a call is refused whatever the other rules say: by one of these, or by a ban, which outlasts a
-    /// change of the rules.
+    /// Returns true if a call is refused whatever the other rules say: by one of these, or by a ban, which
+    /// outlasts a change of the rules.
     fn refuse(&self, domain: &str, verdict: &Verdict) -> bool {
         let denials = { verdict.decisions.iter() }
             .filter(|decided| !decided.shadow && !decided.decision.outcome.is_allow());
@@ -141,7 +141,7 @@ impl Candidates {
         self.running.swap(None)
     }
 
-    /// Whether it is this one that runs.
+    /// Returns true if `candidate` is the one that runs.
     fn runs(&self, candidate: &Arc<Candidate>) -> bool {
         self.running()
             .is_some_and(|running| Arc::ptr_eq(&running, candidate))

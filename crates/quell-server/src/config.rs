@@ -45,7 +45,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 settings! {
     /// Everything that a server needs to know before it starts.
     Config;
-    /// What was written. Every field may be left out, and none that is unknown is accepted.
+    /// Settings as written. Every field may be left out, and none that is unknown is accepted.
     ///
     /// Durations are text such as `250ms`, `10s` or `5m`.
     RawConfig: |raw: RawConfig| raw, "";
@@ -65,16 +65,16 @@ settings! {
         shadow<BOOL>: bool = false;
     }
     "Listeners" {
-        /// Where HTTP listens: an address, unix:PATH for a Unix socket, or off
+        /// Listener for HTTP: an address, unix:PATH for a Unix socket, or off
         ///
         /// Default loopback: people try that first, and only this machine can reach it.
         http<ADDR>: Option<Address> = Some(loopback(8080));
-        /// Where RESP (the protocol of Redis) listens: an address, unix:PATH, or off
+        /// Listener for RESP (the protocol of Redis): an address, unix:PATH, or off
         ///
         /// Default beside a Redis on 6379.
         resp<ADDR>: Option<Address> = Some(loopback(6380));
-        /// Where HTTP for administration listens (rules, bans, keys and metrics): an address, unix:PATH,
-        /// or off
+        /// Listener for administration by HTTP (rules, bans, keys and metrics): an address, unix:PATH, or
+        /// off
         ///
         /// The HTTP listener then has these no more. Default off: one port is simpler, and roles keep
         /// callers apart.
@@ -122,13 +122,13 @@ settings! {
         allow_host<NAME>: Vec<String> = Vec::new(), host_names;
     }
     "State" {
-        /// Where states are kept: memory, or a store that several servers share:
+        /// Store of the states: memory, or a store that several servers share:
         /// redis://\[USER:PASSWORD@]HOST:PORT/DATABASE, redis+sentinel://HOST,HOST/DATABASE?master=NAME,
         /// redis+cluster://HOST,HOST; rediss for TLS
         ///
         /// Default in memory: each server counts by itself.
         store<URL>: Option<StoreUrl> = None;
-        /// How long a call to the store may take
+        /// Longest time of a call to the store
         ///
         /// Default 50 ms: no request should hang on a limit for longer.
         store_timeout<DURATION>: Duration = DEFAULT_TIMEOUT, no_shorter_than(MIN_TIMEOUT);
@@ -204,8 +204,7 @@ settings! {
         log_format<FORMAT>: String = "text".to_owned();
     }
     "Traces" {
-        /// Where traces are sent: the collector's address for OTLP over gRPC, such as
-        /// http://127.0.0.1:4317; off for nowhere
+        /// Collector of traces: its address for OTLP over gRPC, such as http://127.0.0.1:4317; off for none
         ///
         /// Default nowhere: a span names a caller's domain and rule to another program.
         otlp_endpoint<URL>: Option<OtlpEndpoint> = None;
@@ -258,22 +257,22 @@ settings! {
         /// an error and is closed. One address may have half. Default 256 MiB: a thousand of the longest
         /// commands, or a quarter of a small machine.
         max_buffer_bytes<BYTES>: usize = 256 * 1_024 * 1_024, at_least(64 * 1_024);
-        /// How long the head of an HTTP request may take to arrive
+        /// Longest time in which the head of an HTTP request must arrive
         ///
         /// For the first request of a connection it counts from accept on. Default 10 s: a slow phone
         /// needs two, and a client that connects has something to send.
         header_timeout<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_TIMEOUT);
-        /// How long the body of an HTTP request may take to arrive
+        /// Longest time in which the body of an HTTP request must arrive
         ///
         /// Default 10 s, for the same reason.
         body_timeout<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_TIMEOUT);
-        /// How long an HTTP connection may be silent
+        /// Longest silence of an HTTP connection
         ///
         /// Its next head may take as long to arrive, and an answer may stay unread for as long. Default
         /// 75 s, the keep-alive time of nginx: the server must not close a connection before its gateway
         /// does.
         idle_timeout<DURATION>: Duration = Duration::from_secs(75), no_shorter_than(MIN_TIMEOUT);
-        /// How long a RESP connection may leave a command half sent or a reply unread
+        /// Longest time for which a RESP connection may leave a command half sent or a reply unread
         ///
         /// Between commands it may be silent for ever, as with Redis, since clients keep pools.
         stall_timeout<DURATION>: Duration = Duration::from_secs(60), no_shorter_than(MIN_TIMEOUT);
@@ -282,7 +281,7 @@ settings! {
         ///
         /// Default 5 s: gateways check every few seconds whether a server is ready.
         drain_timeout<DURATION>: Duration = Duration::from_secs(5);
-        /// How long a shutdown waits for requests in flight
+        /// Longest time for which a shutdown waits for requests in flight
         ///
         /// This is after the drain. Default 10 s: well within the 30 s that container platforms give.
         shutdown_grace<DURATION>: Duration = Duration::from_secs(10);
@@ -296,7 +295,7 @@ settings! {
         ///
         /// That is `/v1/authorize`. Default no: no two servers mean the same by them.
         x_rate_limit_headers<BOOL>: bool = false;
-        /// Which headers `/v1/authorize` makes entries of: a table of its own
+        /// Headers that `/v1/authorize` makes entries of: a table of its own
         authorize: Authorize = Authorize::default();
     }
 }
@@ -349,7 +348,7 @@ impl RawConfig {
         config::write(self)
     }
 
-    /// What this means, with a default for each field that is left out.
+    /// Resolves the settings, with a default for each field that is left out.
     ///
     /// # Errors
     /// [`ConfigError::Field`] for the first value that is impossible.
@@ -378,7 +377,7 @@ impl RawConfig {
     }
 }
 
-/// Where decisions are written.
+/// Target to which decisions are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// To standard output.

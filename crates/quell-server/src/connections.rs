@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     waker: Mutex<Option<Waker>>,
 }
 
-/// What a client told about itself.
+/// Information that a client gave about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     pub(crate) name: Vec<u8>,

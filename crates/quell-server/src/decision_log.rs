@@ -39,13 +39,13 @@ const QUEUE_BYTES: usize = 16 * 1_024 * 1_024;
 /// Between two warnings that decisions are dropped.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// Where decisions go to be written.
+/// Log of decisions.
 #[derive(Debug)]
 pub(crate) struct DecisionLog {
     queue: SyncSender<Message>,
     /// Bytes of the queue.
     bytes: Arc<CallerBudget>,
-    /// When it was last said that decisions are dropped.
+    /// Instant of the last warning that decisions are dropped.
     warned: Mutex<Option<Instant>>,
     wanted: Arc<WriterOrders>,
     /// Says nothing and ends with the writer.
@@ -55,7 +55,7 @@ pub(crate) struct DecisionLog {
     metrics: Arc<Metrics>,
 }
 
-/// What the writer hears of.
+/// Message to the writer.
 #[derive(Debug)]
 enum Message {
     /// A decision, and what it has of the queue's bytes.
@@ -64,7 +64,7 @@ enum Message {
     Look,
 }
 
-/// What the writer is to do beside writing. It has no room in the queue that could be missing.
+/// Orders to the writer beside writing. It has no room in the queue that could be missing.
 #[derive(Debug, Default)]
 struct WriterOrders {
     /// Open the file again: it was moved away.
@@ -73,20 +73,20 @@ struct WriterOrders {
     stop: AtomicBool,
 }
 
-/// What was decided on one query.
+/// Decision on one query.
 #[derive(Debug)]
 struct Decided {
     time: Wall,
     /// By the clock of the store that decided, if it has one.
     store_time: Option<Wall>,
-    /// Whether the store could not tell.
+    /// True if the store could not tell.
     degraded: bool,
     domain: String,
     /// Empty: no rule decided.
     decisions: Vec<OfRule>,
 }
 
-/// What one rule decided.
+/// Decision of one rule.
 #[derive(Debug)]
 struct OfRule {
     rule: Arc<str>,

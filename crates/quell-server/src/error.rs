@@ -1,4 +1,4 @@
-//! Why a server does not start, or does not stop cleanly.
+//! Errors of a server's start, and of a stop that is not clean.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::access::CredentialsError;
 use crate::listen::BindError;
 use crate::tls::TlsError;
 
-/// Why a server does not start, or does not stop cleanly. The text says what to do.
+/// Reason why a server does not start, or does not stop cleanly. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -21,17 +21,17 @@ pub enum ServeError {
     /// Rules cannot be read from a store.
     #[error("cannot read the rules from {url}: {reason}; mend that, or write another --rules")]
     RulesStore {
-        /// Where it is; shows no password.
+        /// URL of the store; shows no password.
         url: String,
-        /// What is known of the reason.
+        /// Reason, as far as known.
         reason: String,
     },
     /// A store of rules does not answer, or refuses.
     #[error("cannot read the rules from {url}: {reason}; mend that, or write another --rules")]
     RulesStoreGone {
-        /// Where it is; shows no password.
+        /// URL of the store; shows no password.
         url: String,
-        /// What is known of the reason.
+        /// Reason, as far as known.
         reason: String,
     },
     /// The credentials cannot be used.
@@ -55,17 +55,17 @@ pub enum ServeError {
     /// The decision log cannot be written.
     #[error("cannot write the decision log to {target}: write another --decision-log")]
     DecisionLog {
-        /// Where it should be written.
+        /// Target of the log.
         target: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// Traces cannot be sent.
     #[error("cannot send traces to {endpoint}: {reason}; mend that, or leave --otlp-endpoint out")]
     Traces {
-        /// Where they should be sent.
+        /// Endpoint of the collector.
         endpoint: String,
-        /// What is known of the reason.
+        /// Reason, as far as known.
         reason: String,
     },
     /// The runtime was shut down meanwhile.
@@ -73,7 +73,7 @@ pub enum ServeError {
     Interrupted,
 }
 
-/// Why a data directory cannot be used. The text says which file, and what to do.
+/// Reason why a data directory cannot be used. The text says which file, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataDirError {
@@ -83,11 +83,11 @@ pub enum DataDirError {
     /// The system says no.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
         /// On what.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// A pipe, a device or a directory stands where a file should.
@@ -111,12 +111,12 @@ pub enum DataDirError {
     Torn {
         /// The file.
         path: PathBuf,
-        /// How it shows.
+        /// Sign of the damage.
         reason: String,
     },
 }
 
-/// What becomes of an error of the system, from `action` on `path`.
+/// Error for an error of the system, from `action` on `path`.
 pub(crate) fn io_error(
     action: &'static str,
     path: &Path,

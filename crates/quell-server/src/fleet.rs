@@ -59,7 +59,7 @@ fn groups(config: &Config) -> BTreeSet<Arc<str>> {
     names.map(|name| name.as_str().into()).collect()
 }
 
-/// What the rest of the server knows of its node.
+/// Node of the server, as the rest of the server knows it.
 #[derive(Debug)]
 pub(crate) struct Node {
     shares: Shares,

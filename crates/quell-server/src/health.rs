@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use quell_core::rule::RuleSet;
 pub(crate) use quell_host::health::{Attempts, Failure, Phase};
 
-/// Whether the server is fine, and if not, why.
+/// Health of the server, and the reason if it is not fine.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// Bringing the rules in files and stores into force. Where that fails, the old ones stay.

@@ -101,7 +101,7 @@ impl Numbers for Counts {
 pub(crate) struct History {
     series: Mutex<[Series<Counts>; Span::ALL.len()]>,
     changes: Mutex<VecDeque<Change>>,
-    /// How many points were added: changes once a second.
+    /// Number of points that were added: changes once a second.
     points: watch::Sender<u64>,
     /// Held while the file is written: a stopping server may begin before the last writing has ended.
     writing: Mutex<()>,
@@ -139,7 +139,7 @@ impl History {
         self.points.subscribe()
     }
 
-    /// What was changed last, the newest first.
+    /// Last changes, the newest first.
     pub(crate) fn changes(&self) -> Vec<Change> {
         self.changes.lock().iter().rev().cloned().collect()
     }

@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::metrics::RuleTallies;
 use crate::shared::Shared;
 
-/// How often they are told: a few times in a tenth of the shortest window.
+/// Interval at which coordinators are told: a few times in a tenth of the shortest window.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Tells coordinators, for ever.
@@ -34,7 +34,7 @@ pub(crate) async fn follow(shared: Arc<Shared>, rules: Arc<FleetRules>) {
     }
 }
 
-/// What is counted under each of these rules.
+/// Counts of answers under each of these rules.
 fn answers(tallies: &RuleTallies, names: &[String]) -> Vec<RuleAnswers> {
     let answers = names.iter().map(|name| {
         let counted = tallies.answers(name);

@@ -9,12 +9,12 @@ use quell::store::memory::HashKey;
 use quell_core::key::{masked, shortened};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// How the keys of callers are named where they are listed.
+/// Naming of callers' keys in lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyNaming {
     /// The store's secret.
     pub(crate) secret: HashKey,
-    /// Whether a hash stands in place of a key: the operator wants the values of callers nowhere.
+    /// True if a hash stands in place of a key: the operator wants the values of callers nowhere.
     pub(crate) is_hashed: bool,
 }
 

@@ -31,14 +31,14 @@ pub(crate) struct Metrics {
     pub(crate) degraded: Number,
     /// Callers that waited until their turn came.
     pub(crate) waits: Number,
-    /// How long they waited together, in nanoseconds.
+    /// Total time that they waited, in nanoseconds.
     pub(crate) waited_nanos: Number,
     pub(crate) reloads: Number,
     pub(crate) reload_failures: Number,
     pub(crate) snapshots: Number,
     pub(crate) snapshot_failures: Number,
     pub(crate) snapshot_bytes: Number,
-    /// How long the last snapshot took, in nanoseconds.
+    /// Time that the last snapshot took, in nanoseconds.
     pub(crate) snapshot_nanos: Number,
     /// Lines that the decision log dropped.
     pub(crate) log_dropped: Number,

@@ -13,7 +13,7 @@ use quell_core::rule::{Effect, Rule, RuleSet};
 use quell_fleet::agent::NodeState;
 use quell_store::fallback::StoreTrouble;
 
-/// What the rules that a store decides answer without it: how many do what.
+/// Answers of the rules that a store decides while it does not answer: the number of rules for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutageEffects {
     /// By the number of servers that share a limit.
@@ -44,7 +44,7 @@ impl OutageEffects {
     }
 }
 
-/// Whether a rule limits anybody.
+/// Returns true if a rule limits any call.
 fn limits(rule: &Rule) -> bool {
     let overrides = rule.overrides.iter().map(|other| &other.effect);
     { overrides.chain([&rule.effect]) }.any(|effect| matches!(effect, Effect::Limit(_)))
@@ -94,8 +94,8 @@ impl fmt::Display for OutageEffects {
     }
 }
 
-/// What is wrong with a shared store, and what callers get meanwhile. `gone` has those of its servers that do not
-/// answer.
+/// Trouble of a shared store, and the answers that callers get meanwhile. `gone` has those of its servers
+/// that do not answer.
 pub(crate) fn of_store(
     url: &str,
     gone: &[String],
@@ -114,8 +114,8 @@ pub(crate) fn of_store(
     )
 }
 
-/// What a node of a fleet lives on while no coordinator grants it its share, and so what callers get. `None` while
-/// one does. `count` rules have a limit that the fleet shares; one answered so long ago.
+/// Source of a node's quota while no coordinator grants it its share, and so the answers that callers get.
+/// `None` while one does. `count` rules have a limit that the fleet shares; one answered so long ago.
 pub(crate) fn of_node(
     state: NodeState,
     count: usize,
@@ -140,7 +140,7 @@ pub(crate) fn of_node(
     ))
 }
 
-/// How many rules have a limit that the nodes of a fleet share.
+/// Number of rules whose limit the nodes of a fleet share.
 pub(crate) fn fleet_rules(rules: &RuleSet) -> usize {
     let rules = rules.all().map(|(_, active)| active.rule());
     { rules.filter(|rule| matches!(rule.policy.rung, Rung::Shares(_)) && limits(rule)) }.count()

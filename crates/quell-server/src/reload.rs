@@ -16,7 +16,7 @@ pub(crate) use follow::follow;
 pub(crate) use into_force::bring_into_force;
 pub(crate) use secrets::{follow_secrets, secrets};
 
-/// Why the rules are read again.
+/// Reason why the rules are read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// An operator asked for it (SIGHUP).

@@ -20,12 +20,12 @@ use quell_host::stored_rules::StoredRules;
 /// whose build needs `protoc`.
 pub type OpenEtcd = fn(&EtcdUrl) -> Result<Arc<dyn RuleStore>, String>;
 
-/// Where the rules of this server come from, in the order in which they are loaded.
+/// Sources of this server's rules, in the order in which they are loaded.
 #[derive(Debug)]
 pub(crate) struct RuleSources {
     parts: Vec<OpenSource>,
     is_shadow: bool,
-    /// Whether there is a shared store: then all rules declare what is answered while it does not answer.
+    /// True if there is a shared store: then all rules declare what is answered while it does not answer.
     is_shared: bool,
 }
 
@@ -202,7 +202,7 @@ impl RuleSources {
         }
     }
 
-    /// Whether a store of rules cannot be read, or has damaged rules.
+    /// Returns true if a store of rules cannot be read, or has damaged rules.
     pub(crate) fn is_a_store_failing(&self) -> bool {
         self.stores()
             .any(|stored| stored.status().failure.is_some())

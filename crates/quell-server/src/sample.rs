@@ -6,8 +6,8 @@ thread_local! {
     static RANDOM: Cell<u64> = const { Cell::new(1) };
 }
 
-/// Whether this call is the one in `n`; `n` is at least 1. The numbers need not be secret, nor differ
-/// between threads.
+/// Returns true for one call in `n`; `n` is at least 1. The numbers need not be secret, nor differ between
+/// threads.
 #[inline]
 pub(crate) fn one_in(n: u64) -> bool {
     // A linear congruential generator, of which the upper bits are good (Knuth's constants).

@@ -211,7 +211,7 @@ fn restore(limiter: &Limiter<ServerStore>, restored: Option<Restored>) {
     tracing::info!(states, "states restored");
 }
 
-/// What files say.
+/// Contents of the files.
 struct Files {
     access: Access,
     tls: Option<Tls>,
@@ -340,20 +340,21 @@ async fn accept_resp(listener: Listener, shared: Arc<Shared>) -> JoinSet<()> {
     listener.accept(scope, resp::rejection, run).await
 }
 
-/// How often a server that drains checks whether connections are open.
+/// Interval at which a server that drains checks whether connections are open.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// Time without a request after which the server assumes that balancers send none any more: one that
 /// checks every second has noticed by then that the server is not ready.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How long a server that stops sends its last spans.
+/// Longest time for which a server that stops sends its last spans.
 const LAST_SPANS: Duration = Duration::from_secs(2);
 
-/// How long a server that stops waits until the store has taken back what it charged in advance.
+/// Longest time for which a server that stops waits until the store has taken back what it charged in
+/// advance.
 const LAST_RETURNS: Duration = quell_store::leased::LIFE;
 
-/// What a shutdown waits for.
+/// Work that a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownWait {
@@ -380,20 +381,20 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where the HTTP listener is bound; never port 0.
+    /// Address of the HTTP listener; never port 0.
     #[must_use]
     pub const fn http_address(&self) -> Option<&Address> {
         self.http_address.as_ref()
     }
 
-    /// Where the RESP listener is bound; never port 0.
+    /// Address of the RESP listener; never port 0.
     #[must_use]
     pub const fn resp_address(&self) -> Option<&Address> {
         self.resp_address.as_ref()
     }
 
-    /// Where the listener for administration is bound; never port 0. Without one the HTTP listener
-    /// answers everything.
+    /// Address of the listener for administration; never port 0. Without one the HTTP listener answers
+    /// everything.
     #[must_use]
     pub const fn admin_address(&self) -> Option<&Address> {
         self.admin_address.as_ref()

@@ -1,4 +1,4 @@
-//! What all parts of one server share.
+//! State that all parts of one server share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub(crate) const MAX_BANS: usize = 1_000;
 
 pub(crate) use crate::failed_call::FailedCall;
 
-/// What all parts of one server share.
+/// State that all parts of one server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -43,9 +43,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: Health,
     pub(crate) phase: watch::Sender<Phase>,
-    /// What the buffers of all connections may have but those of the listener for administration.
+    /// Budget of the buffers of all connections but those of the listener for administration.
     pub(crate) buffers: Arc<Budget>,
-    /// What those may have.
+    /// Budget of the buffers of the listener for administration.
     pub(crate) buffers_of_administration: Arc<Budget>,
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// What a listener has of this server, whose connections draw from `buffers`.
+    /// Scope of a listener of this server, whose connections draw from `buffers`.
     pub(crate) fn listen_scope(
         &self,
         buffers: &Arc<Budget>,
@@ -111,7 +111,7 @@ impl Shared {
         }
     }
 
-    /// Whether the server is on its way down.
+    /// Returns true if the server is on its way down.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.phase.borrow() != Phase::Running
     }
@@ -126,7 +126,7 @@ impl Shared {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a store of rules never had any that came into force, and that is not allowed.
+    /// Returns true if a store of rules never had any that came into force, and that is not allowed.
     pub(crate) fn lacks_rules(&self) -> bool {
         let mut stores = self.sources.stores();
         !self.config.allow_empty_rules && stores.any(|stored| stored.status().in_force.is_none())

@@ -27,7 +27,7 @@ pub(crate) use format::Restored;
 pub(crate) struct Snapshots {
     directory: Directory,
     interval: Duration,
-    /// What had changed when the last snapshot began; one at a time holds the lock.
+    /// Counter of changes when the last snapshot began; one at a time holds the lock.
     last: Mutex<Option<u64>>,
 }
 
@@ -40,7 +40,7 @@ impl Snapshots {
         }
     }
 
-    /// What a crash can lose, for the log.
+    /// Logs what a crash can lose.
     pub(crate) fn announce(&self) {
         tracing::info!(
             directory = %self.directory.path().display(),

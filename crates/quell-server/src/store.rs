@@ -93,12 +93,12 @@ impl ServerStore {
         }
     }
 
-    /// How many keys have a state in this process.
+    /// Number of keys that have a state in this process.
     pub(crate) fn keys(&self) -> usize {
         self.memory().keys()
     }
 
-    /// How many holds there are: in memory all, on a shared store those that this process made.
+    /// Number of holds: in memory all, on a shared store those that this process made.
     pub(crate) async fn hold_totals(&self, now: Now) -> HoldTotals {
         let local = self.memory().hold_totals(now);
         match self.shared() {

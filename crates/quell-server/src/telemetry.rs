@@ -26,7 +26,7 @@ const TIMED_ONE_IN: u32 = 64;
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     pub(crate) metrics: Arc<Metrics>,
-    /// Whether servers share a store.
+    /// True if servers share a store.
     pub(crate) has_store: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) top: Arc<Top>,
@@ -89,8 +89,9 @@ impl Telemetry {
     }
 }
 
-/// Whether rules of this rung may be among those for which a query was answered degraded: those that ask the store,
-/// and were answered by their declared fallback, or a coordinator. What this process decides itself never is.
+/// Returns true if rules of this rung may be among those for which a query was answered degraded: those
+/// that ask the store, and were answered by their declared fallback, or a coordinator. What this process
+/// decides itself never is.
 const fn may_degrade(rung: Rung, has_store: bool) -> bool {
     match rung {
         Rung::Local => false,

@@ -60,7 +60,7 @@ struct Half {
 /// Counters, and what is known of their keys.
 type Counts = SpaceSaving<Known>;
 
-/// What is known of a key.
+/// Record of a key.
 #[derive(Clone, Debug)]
 struct Known {
     /// Its bytes, shortened.
@@ -68,7 +68,7 @@ struct Known {
     last: Option<Refusal>,
 }
 
-/// Why a call was refused, and when.
+/// Reason and time of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Refusal {
     pub(crate) at: Monotonic,
@@ -76,7 +76,7 @@ pub(crate) struct Refusal {
     pub(crate) why: Why,
 }
 
-/// Why a call was refused.
+/// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Why {
     /// The key has used what its limit allows.
@@ -120,7 +120,7 @@ impl Top {
         self.naming.hash(key)
     }
 
-    /// How the keys of lists are named.
+    /// Naming of the keys of lists.
     pub(crate) const fn naming(&self) -> KeyNaming {
         self.naming
     }
@@ -189,7 +189,7 @@ fn sort(keys: &mut [Refused]) {
 }
 
 impl Refused {
-    /// What is shown of it, by its hash alone if that is wanted; none if its bytes are no key.
+    /// Body that shows the key, by its hash alone if that is wanted; none if its bytes are no key.
     pub(crate) fn body(&self, is_hashed: bool) -> Option<KeyBody> {
         let key = KeyBody::read(&self.name, self.at_least, self.at_most)?;
         Some(match is_hashed {
@@ -213,7 +213,7 @@ impl SinceStart {
         Self { naming, counts }
     }
 
-    /// Whether its keys have no values.
+    /// Returns true if its keys have no values.
     pub(crate) const fn is_hashed(&self) -> bool {
         self.naming.is_hashed
     }

@@ -62,7 +62,7 @@ pub(crate) struct Traces {
     sending: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
 
-/// What a span says about an answer.
+/// Part of an answer that its span shows.
 struct Answer<'a> {
     now: Now,
     operation: Operation,
@@ -78,7 +78,7 @@ struct Answer<'a> {
     context: &'a [u8],
 }
 
-/// What differs between spans.
+/// Parts of a span that differ between spans.
 struct SpanParts {
     name: &'static str,
     begun: Now,

@@ -36,12 +36,12 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// Whether --ca names the authorities.
+    /// Returns true if --ca names the authorities.
     pub(super) const fn has_authority(&self) -> bool {
         self.ca.is_some()
     }
 
-    /// What a client needs to connect over TLS.
+    /// Configuration of a client for TLS.
     ///
     /// # Errors
     /// If a file cannot be read, or does not have what it should.
@@ -122,7 +122,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// Why there is no connection over TLS to `url`, and what to do about it; none if that is not the reason.
+/// Reason why there is no connection over TLS to `url`, and what to do about it; none if TLS is not the
+/// reason.
 pub(super) fn explain(url: &str, error: &ureq::Error) -> Option<String> {
     let error = match error {
         ureq::Error::Rustls(error) => error,

@@ -12,10 +12,10 @@ use crate::client::{Client, ClientCredentials, HttpResponse, server_url};
 use crate::exit::{Exit, NoAnswer};
 use crate::output;
 
-/// Where the fleet is shown.
+/// Path that shows the fleet.
 const PATH: &str = "/v1/fleet";
 
-/// What starts a coordinator.
+/// Command that starts a coordinator.
 const START: &str = "quell fleet coordinator";
 
 /// Coordinators of the fleet.
@@ -43,7 +43,7 @@ pub(super) struct Leader {
     pub(super) status: FleetStatus,
     /// The status as it came.
     pub(super) text: String,
-    /// Why the leader was not asked, although one is known.
+    /// Reason why the leader was not asked, although one is known.
     not_asked: Option<String>,
 }
 
@@ -77,7 +77,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether what is shown to the coordinators that were named may be shown to the leader that one of them names.
+    /// Checks whether credentials meant for the named coordinators may be presented to the leader that one
+    /// of them names.
     fn may_ask(&self, url: &str) -> Result<(), String> {
         let named = self.urls.iter().filter_map(|url| url.parse().ok());
         let named: Vec<CoordinatorUrl> = named.collect();
@@ -119,13 +120,13 @@ impl Coordinator {
     }
 }
 
-/// How a change is made.
+/// Options of a change.
 #[derive(Debug, Args)]
 pub(super) struct How {
     #[command(flatten)]
     to: Coordinator,
 
-    /// Why, for the coordinator's log and its list of changes
+    /// Reason, for the coordinator's log and its list of changes
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
@@ -178,7 +179,7 @@ impl How {
 }
 
 impl Leader {
-    /// Why the leader was not asked, although one is known.
+    /// Reason why the leader was not asked, although one is known.
     pub(super) fn not_asked(&self) -> Option<&str> {
         self.not_asked.as_deref()
     }

@@ -26,13 +26,13 @@ use crate::entry;
 use crate::exit::Exit;
 use crate::output;
 
-/// How many nodes there are.
+/// Number of nodes.
 const NODES: usize = 3;
 
 /// The domain of the demo's only rule.
 const DOMAIN: &str = "demo";
 
-/// How often a node is asked what is due by then.
+/// Interval at which a node is asked what is due by then.
 const PULSE: Duration = Duration::from_millis(5);
 
 /// Characters of the bar that stands for the whole limit.
@@ -46,7 +46,7 @@ const BAR: u64 = 40;
   quell fleet demo
   quell fleet demo --for 1m --rate 20000")]
 pub(super) struct Demo {
-    /// How long it lasts; Ctrl-C ends it before
+    /// Duration of the demonstration; Ctrl-C ends it before
     #[arg(
         long = "for",
         value_name = "DURATION",
@@ -74,7 +74,7 @@ fn rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What happens when a scene begins.
+/// Event at the beginning of a scene.
 enum Event {
     Nothing,
     NodeDies,
@@ -252,7 +252,7 @@ struct Stage {
     nodes: Vec<Node>,
     /// Since when calls are counted.
     begun: Instant,
-    /// What was admitted up to the last line.
+    /// Number that was admitted up to the last line.
     shown: [u64; NODES],
     admin: String,
 }

@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
 
-/// How often --watch looks: shares move within 1.5 s.
+/// Interval of --watch: shares move within 1.5 s.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Moves the cursor of a terminal to its top left corner and clears what is there.
@@ -146,7 +146,7 @@ fn lines(status: &FleetStatus, limit: Option<&str>, paint: Paint) -> Vec<String>
     lines
 }
 
-/// How long decisions take, who is refused most, and how many are banned.
+/// Lines about calls: decision times, the keys that are refused most, and the number of bans.
 fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
     let decided = format!(
         "calls: {}/s, {}/s denied, {}/s degraded, half decided within {}, 99 % within {}; {}",

@@ -68,7 +68,7 @@ struct Tests<'a> {
     tests: Vec<&'a str>,
 }
 
-/// What all files say.
+/// Result for all files.
 #[derive(Debug, Default)]
 struct Checked {
     /// The rules, if files of rules were named at all.

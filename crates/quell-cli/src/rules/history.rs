@@ -24,7 +24,7 @@ pub(super) struct History {
     #[command(flatten)]
     store: StoreArg,
 
-    /// How many to list at most; 1000 are kept
+    /// Number of versions to list at most; 1000 are kept
     #[arg(long, value_name = "N", default_value = "20", value_parser = entry::whole::<usize>)]
     most: usize,
 

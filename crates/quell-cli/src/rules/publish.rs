@@ -21,7 +21,7 @@ use crate::output::{self, Paint};
 /// The longest name and note.
 const LONGEST: usize = 255;
 
-/// How a version is added.
+/// Options of a push.
 #[derive(Debug, Args)]
 pub(super) struct PublishArgs {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(super) struct PublishArgs {
     #[arg(long, value_name = "VERSION", value_parser = entry::whole::<u64>)]
     expect: Option<u64>,
 
-    /// Who changes the rules; your user name by default
+    /// Author of the change; your user name by default
     #[arg(long, value_name = "NAME", value_parser = one_line)]
     by: Option<String>,
 
@@ -48,12 +48,12 @@ pub(super) struct PublishArgs {
     json: bool,
 }
 
-/// What shall be the newest version.
+/// Text that is to be the newest version.
 #[derive(Debug)]
 pub(super) struct Proposal<'a> {
     pub(super) text: &'a str,
     pub(super) loaded: LoadedRules,
-    /// What is said of the change before the rules that differ.
+    /// Remark on the change, before the rules that differ.
     pub(super) remark: String,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Change<'a> {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Outcome {
     ok: bool,
-    /// Whether there is a new version.
+    /// True if there is a new version.
     pushed: bool,
     dry_run: bool,
     /// The newest version now.
@@ -77,7 +77,7 @@ pub(super) struct Outcome {
     /// The newest version before.
     from: Option<u64>,
     changes: RuleChanges,
-    /// Why nothing was pushed.
+    /// Reason why nothing was pushed.
     reason: Option<String>,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
@@ -128,8 +128,8 @@ impl PublishArgs {
 }
 
 impl Change<'_> {
-    /// Why nothing may be pushed: the newest version is not the expected one, which `--expect` or else a
-    /// file names.
+    /// Reason why nothing may be pushed: the newest version is not the expected one, which `--expect` or
+    /// else a file names.
     pub(super) fn unmet(&self, in_file: Option<Origin>) -> Option<String> {
         let said = self.args.expect.map(|number| Origin {
             number,
@@ -255,7 +255,7 @@ impl Outcome {
     }
 }
 
-/// What the history says of a change.
+/// Line of the history about a change.
 fn in_a_line(changes: Option<&RuleChanges>) -> String {
     match changes {
         None => "unknown, the version before could not be read".to_owned(),

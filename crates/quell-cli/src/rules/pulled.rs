@@ -4,7 +4,7 @@ use quell::rule_store::{Entry, Head};
 
 use super::rule_store::when;
 
-/// How the line begins.
+/// Beginning of the line.
 const BEGINNING: &str = "# quell rules: version ";
 
 /// The version that a text was made from.
@@ -16,7 +16,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Whether `head` is that version.
+    /// Returns true if `head` is that version.
     pub(super) fn is(&self, head: Option<&Head>) -> bool {
         head.is_some_and(|head| {
             let digest = self.digest.as_deref();

@@ -18,7 +18,7 @@ use crate::exit::Usage;
 use crate::output::{self, Paint};
 use quell_host::wait;
 
-/// Which store.
+/// Store of rules.
 #[derive(Debug, Args)]
 pub(super) struct StoreArg {
     /// The store that has the rules: redis://HOST:PORT/DATABASE or another `--store` of `quell serve`,
@@ -53,7 +53,7 @@ impl StoreArg {
     }
 }
 
-/// What waits for a store.
+/// Runtime that waits for a store.
 pub(super) fn runtime() -> Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build();
@@ -73,18 +73,18 @@ pub(super) struct OpenStore {
     versions: Arc<dyn RuleStore>,
 }
 
-/// What stands in a store when a command begins.
+/// Newest version in a store when a command begins.
 #[derive(Debug)]
 pub(super) struct Newest {
     pub(super) head: Option<Head>,
     /// The version behind it, unless somebody damaged it.
     pub(super) version: Option<Version>,
-    /// What it says, unless that has mistakes; nothing is told of a change then.
+    /// Rules of the version, unless they have mistakes; then no change is described.
     pub(super) domains: Option<Vec<DomainRules>>,
 }
 
 impl OpenStore {
-    /// Where it is; shows no password.
+    /// URL of the store; shows no password.
     pub(super) fn url(&self) -> &str {
         self.versions.url()
     }
@@ -174,7 +174,7 @@ pub(super) fn warn(text: &str) {
     ));
 }
 
-/// When a version was pushed, to the second.
+/// Time at which a version was pushed, to the second.
 pub(super) fn when(entry: &Entry) -> String {
     wait::instant(entry.at_ms)
 }

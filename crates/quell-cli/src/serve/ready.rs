@@ -47,7 +47,7 @@ struct Facts<'a> {
     http: Option<&'a Address>,
     resp: Option<&'a Address>,
     admin: Option<&'a Address>,
-    /// Whether those with a port speak TLS.
+    /// True if the listeners with a port speak TLS.
     tls: bool,
     domains: usize,
     rules: usize,

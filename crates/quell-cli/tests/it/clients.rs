@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What to do when a client is missing.
+/// Advice when a client is missing.
 const INSTALL: &str = "install it with `cargo xtask install`";
 
 /// The folder with the Python and Node clients.

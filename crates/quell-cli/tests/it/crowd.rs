@@ -47,7 +47,7 @@ fn is_answered(mut stream: &TcpStream, question: &[u8], answer: &[u8]) -> bool {
     stream.write_all(question).is_ok() && stream.read_exact(&mut reply).is_ok() && reply == answer
 }
 
-/// Whether `PING` is answered.
+/// Returns true if `PING` is answered.
 fn is_served(stream: &TcpStream) -> bool {
     is_answered(stream, b"PING\r\n", b"+PONG\r\n")
 }
@@ -126,7 +126,7 @@ fn cancelled_requests() -> Vec<u8> {
     bytes
 }
 
-/// Who may fill the log can fill the disk.
+/// A client that may fill the log can fill the disk.
 #[test]
 fn strangers_write_next_to_nothing_into_the_log() {
     let folder = Folder::new();

@@ -10,16 +10,16 @@ use crate::files::{Folder, of_repository};
 use crate::process::{Run, run};
 use crate::server::Server;
 
-/// What makes systemd start the unit.
+/// Link that makes systemd start the unit.
 const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/quell.service";
 
 /// Settings that differ between two versions: the first is the administrator's, the second as it was installed.
 const SETTINGS: [&str; 2] = ["etc/quell/rules.d/example.yaml", "etc/quell/quell.toml"];
 
-/// What they have in the earlier version.
+/// Contents of the files in the earlier version.
 const EARLIER: &str = "# as it was\n";
 
-/// What `docs/operate.md` says to type: how to make the package, and what to install.
+/// Commands that `docs/operate.md` gives: to make the package, and to install it.
 fn page() -> (String, String) {
     let page = fs::read_to_string(of_repository("docs/operate.md")).unwrap();
     let value = |before: &str| {

@@ -151,7 +151,7 @@ fn the_configuration_of_the_unit_is_that_of_a_server() {
     assert!(limit >= 3 * connections + 256, "{limit}");
 }
 
-/// What pages write into `quell.toml` beside what is there.
+/// Every setting that pages write into `quell.toml` exists.
 #[test]
 fn settings_on_pages_are_settings() {
     let folder = Folder::new();
@@ -189,7 +189,7 @@ fn credentials_on_pages_are_credentials() {
     }
 }
 
-/// What follows `name` at the beginning of a line.
+/// Text that follows `name` at the beginning of a line.
 fn value_of<'t>(text: &'t str, name: &str) -> &'t str {
     let found = text.lines().find_map(|line| line.strip_prefix(name));
     found

@@ -36,7 +36,7 @@ use crate::server::Server;
 /// Durations of the protocol that fit into a test.
 const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
 
-/// How often a fleet is looked at: each look starts a process.
+/// Interval at which a fleet is looked at: each look starts a process.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Units per second of [`RULES`].
@@ -191,7 +191,7 @@ impl Coordinator {
         self.until_metric(series, |now| now >= before + 12.0);
     }
 
-    /// What `quell fleet status --json` prints, if a coordinator leads.
+    /// Output of `quell fleet status --json`, if a coordinator leads.
     fn status(&self) -> Option<Value> {
         let shown = self.fleet(&["status", "--json"]);
         let is_led = shown.code() == Some(0);
@@ -213,7 +213,7 @@ fn spawn(words: &[&str], more: &[String], clock: Option<&WallClock>) -> Server {
     Server::spawn(command.args(more))
 }
 
-/// How many nodes of a status have this state.
+/// Number of nodes of a status that have this state.
 fn count(status: &Value, state: &str) -> usize {
     let nodes = status["nodes"].as_array().unwrap().iter();
     nodes.filter(|node| node["state"] == state).count()

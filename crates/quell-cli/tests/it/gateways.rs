@@ -210,7 +210,7 @@ fn serve(folder: &Folder, kind: &str) -> Server {
     Server::start(&["--rules", &rules, "--authorize-gateway", kind])
 }
 
-/// What every gateway has to do, whatever its configuration looks like.
+/// Checks what every gateway has to do, whatever its configuration looks like.
 fn check(gateway: &Gateway, application: &Application) {
     // Whatever a caller writes, the query has its real address and path.
     let lies = [

@@ -10,7 +10,7 @@ use quell_testkit::certificates::Certificates;
 use crate::process::{until, until_every};
 use crate::server::{Server, tls_flags};
 
-/// What the buffers of all connections may take.
+/// Budget of the buffers of all connections.
 const BUFFERS: u64 = 8_000_000;
 
 /// The connections of an attack, and what one may take beside its buffers.

@@ -26,7 +26,7 @@ mod fixtures;
 use fixtures::Fixture;
 use quell_testkit::port::free_port;
 
-/// Why a block is run by no test.
+/// Reason why a block is run by no test.
 const SLOW: &str = "it takes minutes";
 
 /// Blocks that are not run here: the page, how the block begins, and why.
@@ -129,7 +129,7 @@ fn file_of(block: &str) -> Option<&str> {
     (file.contains('.') && !file.contains(' ') && first != file).then_some(file)
 }
 
-/// What has to be done for a page, in its order; notes which exceptions were needed.
+/// Steps of a page, in its order; notes which exceptions were needed.
 fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
     let servers = fixtures::servers(name).into_iter();
     let mut parts: Vec<Part> = servers
@@ -161,7 +161,7 @@ fn parts(name: &str, page: &str, needed: &mut BTreeSet<usize>) -> Vec<Part> {
     parts
 }
 
-/// How commands begin that run until they are stopped.
+/// Beginnings of commands that run until they are stopped.
 const SERVERS: [&str; 2] = ["quell serve ", "quell fleet coordinator "];
 
 /// A block whose servers listen before it goes on: the shell puts them into the background itself.
@@ -187,7 +187,7 @@ const SHORT: [(&str, &str); 3] = [
     ("QUELL_REPORT", "200ms"),
 ];
 
-/// Where a page is tried: a folder with what the page takes for granted, and ports.
+/// Place in which a page is tried: a folder with the files that the page takes for granted, and ports.
 struct Place {
     folder: Folder,
     ports: Vec<(&'static str, String)>,
@@ -306,7 +306,7 @@ impl Place {
     }
 }
 
-/// Whether a command printed these lines, of which one that ends with `...` is a beginning.
+/// Returns true if a command printed these lines, of which one that ends with `...` is a beginning.
 pub(crate) fn is_as_shown(output: &str, expected: &[String]) -> bool {
     let lines: Vec<&str> = output.lines().filter(|line| !line.is_empty()).collect();
     let is_same = |(line, said): (&&str, &String)| match said.strip_suffix("...") {

@@ -99,8 +99,8 @@ fn allowed(lines: &[Line]) -> usize {
     lines.iter().filter(|line| line.is_allowed).count()
 }
 
-/// What a fixed window of 100 per second lets pass of calls at these times, in each of its windows: one
-/// begins with the first call after the end of the last.
+/// Numbers of calls at these times that a fixed window of 100 per second lets pass, in each of its windows:
+/// one begins with the first call after the end of the last.
 fn windows(lines: &[Line]) -> Vec<usize> {
     let (mut passed, mut begun): (Vec<usize>, Option<i128>) = (Vec::new(), None);
     for at in lines.iter().filter_map(|line| line.at) {
@@ -114,7 +114,7 @@ fn windows(lines: &[Line]) -> Vec<usize> {
     passed
 }
 
-/// What a bucket of 100, refilled by one every 10 ms, lets pass of calls at these times.
+/// Number of calls at these times that a bucket of 100, refilled by one every 10 ms, lets pass.
 fn from_bucket(lines: &[Line]) -> usize {
     const EVERY: i128 = SECOND / 100;
     let (mut passed, mut full_at) = (0, i128::MIN);

@@ -4,7 +4,7 @@ use crate::clients::{redis_benchmark, redis_cli};
 use crate::process::{run, run_with_input};
 use crate::server::Server;
 
-/// What redis-cli prints for these arguments, line by line.
+/// Output of redis-cli for these arguments, line by line.
 fn cli(server: &Server, arguments: &[&str]) -> Vec<String> {
     let text = run(redis_cli(server.resp).args(arguments)).expect_success();
     text.lines().map(str::to_owned).collect()

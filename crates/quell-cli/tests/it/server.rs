@@ -85,7 +85,7 @@ impl Server {
         self.process.signals(names);
     }
 
-    /// Whether it has ended by itself.
+    /// Returns true if the server has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.process.end().is_some()
     }

@@ -102,7 +102,7 @@ fn usage_errors_end_with_2() {
     refused(&["completions", "cmd"], 2, &["bash", "zsh", "fish"]);
 }
 
-/// What newcomers type who know other programs, and the advice that they get.
+/// Words of other programs that newcomers type, and the advice that they get.
 #[test]
 fn words_of_other_programs_are_told_with_ours() {
     for (words, told) in [

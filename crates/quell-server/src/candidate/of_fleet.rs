@@ -20,13 +20,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{About, Candidate, Unchanged};
 use crate::shared::Shared;
 
-/// How often coordinators are told.
+/// Interval at which coordinators are told.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Keys that they are told.
 const MAX_TOLD: usize = 20;
 
-/// What a part is counted in.
+/// Denominator of a part.
 const WHOLE: u64 = 1_000;
 
 /// Runs the candidate of the fleet, for ever.
@@ -98,7 +98,7 @@ async fn start(
     work.await.unwrap_or_else(interrupted)
 }
 
-/// What coordinators are told.
+/// Report on the candidate for coordinators.
 fn seen(shared: &Shared, id: u64, own: &Result<Arc<Candidate>, String>) -> CandidateSeen {
     let mut seen = CandidateSeen {
         id,

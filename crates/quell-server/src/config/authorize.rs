@@ -12,9 +12,9 @@ use super::{ConfigError, RawConfig, SettingValue, field, settings};
 const MAX_ENTRIES: usize = 32;
 
 settings! {
-    /// Which headers `/v1/authorize` makes entries of, as it is written.
+    /// Headers that `/v1/authorize` makes entries of, as written.
     AuthorizeSettings;
-    /// Which headers `/v1/authorize` makes entries of.
+    /// Headers that `/v1/authorize` makes entries of.
     RawAuthorize: |raw: RawConfig| raw.authorize.get_or_insert_default(), "authorize.";
 
     "Gateways (/v1/authorize)" {
@@ -28,8 +28,8 @@ settings! {
         entries: EntrySources = EntrySources::default();
         /// Read paths in lower case, for applications that treat /LOGIN and /login alike
         ignore_case<BOOL>: bool = false;
-        /// What to do with an encoded slash (%2F or %5C) in a path: refuse the call with 400, or keep
-        /// it, for applications that split /files/a%2Fb into "files" and "a%2Fb"
+        /// Treatment of an encoded slash (%2F or %5C) in a path: refuse the call with 400, or keep it, for
+        /// applications that split /files/a%2Fb into "files" and "a%2Fb"
         encoded_slashes<WORD>: String = "refuse".to_owned();
         /// An address, or a network such as 10.0.0.0/8, of a proxy between callers and gateway: the caller
         /// is the last address in X-Forwarded-For that is not one of these; may be repeated (in the
@@ -37,7 +37,7 @@ settings! {
         ///
         /// Default none: the address that the gateway names last is the caller's.
         trusted_proxies<NETWORK>: Vec<IpNet> = Vec::new();
-        /// How many proxies stand between callers and gateway, at most 32: so many addresses at the end of
+        /// Number of proxies between callers and gateway, at most 32: so many addresses at the end of
         /// X-Forwarded-For are skipped, whatever they are, or only those in trusted_proxies if it is set.
         /// 0: as many as trusted_proxies has
         hops<N>: usize = 0, check_hops;
@@ -52,7 +52,7 @@ pub struct RawEntrySource {
     pub entry: String,
     /// The headers; the first that is there counts.
     pub headers: Vec<String>,
-    /// How a value is read: `plain`, `method`, `path`, `host` or `address`. Default that of the entry
+    /// Reading of the value: `plain`, `method`, `path`, `host` or `address`. Default that of the entry
     /// whose place it takes, else `plain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reading: Option<String>,
@@ -75,13 +75,13 @@ impl SettingValue for EntrySources {
     }
 }
 
-/// Which headers `/v1/authorize` makes entries of. Default: those of nginx, Traefik and Caddy.
+/// Headers that `/v1/authorize` makes entries of. Default: those of nginx, Traefik and Caddy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Authorize {
     /// The map that requests are read by.
     pub map: AuthorizeMap,
-    /// What it was made of.
+    /// Settings from which it was made.
     pub settings: AuthorizeSettings,
 }
 

@@ -35,7 +35,7 @@ impl TextValue for OtlpEndpoint {
 }
 
 impl OtlpEndpoint {
-    /// Whether the collector is reached over TLS.
+    /// Returns true if the collector is reached over TLS.
     #[cfg(feature = "otel")]
     pub(crate) fn is_tls(&self) -> bool {
         self.0.starts_with("https:")

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 /// Bytes that are written at once while there is more to say.
 const BATCH: usize = 64 * 1_024;
 
-/// Who may read the file: its owner and group, since keys are people's names and addresses.
+/// Mode of the file: its owner and group may read it, since keys are people's names and addresses.
 const MODE: u32 = 0o640;
 
 pub(super) struct Writer {

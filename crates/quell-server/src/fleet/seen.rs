@@ -18,10 +18,10 @@ use crate::http::admin::{self, WantedBans};
 use crate::metrics::{BUCKETS, Histogram};
 use crate::shared::Shared;
 
-/// How often they are told.
+/// Interval at which coordinators are told.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// How often bans are read, since a shared store has to be asked.
+/// Interval at which bans are read, since a shared store has to be asked.
 const BANS_EVERY: Duration = Duration::from_secs(10);
 
 /// Readings that are kept: the first and the last are a minute apart.
@@ -94,7 +94,7 @@ async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
     })
 }
 
-/// What is left of bans so long after they were read.
+/// Remainder of bans that were read `since` ago.
 fn left(mut bans: Bans, since: Duration) -> Bans {
     for ban in &mut bans.bans {
         ban.left_ns = ban.left_ns.saturating_sub(nanos(since));

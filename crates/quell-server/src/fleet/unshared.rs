@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::first;
 use crate::shared::Shared;
 
-/// How often it is looked whether the fleet shares what the rules say.
+/// Interval of the check that the fleet shares what the rules say.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Warns of limits that the fleet does not share, each time that they are others.

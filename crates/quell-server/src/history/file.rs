@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::{Change, Counts, History, MAX_CHANGES, Series, Span};
 use crate::config::Config;
 
-/// What a file of a server begins with: its format. After it come a CRC-32 of the rest, and the rest.
+/// First bytes of a server's file: its format. After it come a CRC-32 of the rest, and the rest.
 const FORMAT: &[u8] = b"quell history 2\n";
 
-/// What is kept.
+/// Contents of the file.
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
     hour: Series<Counts>,
@@ -22,7 +22,7 @@ struct Kept {
     changes: Vec<Change>,
 }
 
-/// Where the history of a server is; none if it has no console or no data directory.
+/// Path of a server's history; none if it has no console or no data directory.
 fn path(config: &Config) -> Option<PathBuf> {
     let directory = config.data_dir.as_ref().filter(|_| config.console)?;
     Some(directory.join("history.quell"))

@@ -27,7 +27,7 @@ use action_line::ActionLine;
 /// Bans in a page without `most`.
 const BANS: usize = 100;
 
-/// How many keys were changed.
+/// Number of keys that were changed.
 #[derive(Serialize)]
 struct Changed {
     changed: usize,
@@ -36,13 +36,13 @@ struct Changed {
 #[derive(Serialize)]
 pub(crate) struct BansBody {
     pub(crate) bans: Vec<BanBody>,
-    /// How many there are, listed or not; null if those of some domains were asked for.
+    /// Number of bans, listed or not; null if those of some domains were asked for.
     pub(crate) total: Option<usize>,
-    /// Where the next page begins: the value of `after` there. Null if this is the last one.
+    /// Beginning of the next page: the value of `after` there. Null if this is the last one.
     pub(crate) next: Option<String>,
 }
 
-/// Which bans are asked for.
+/// Request for a list of bans.
 #[derive(Debug)]
 pub(crate) struct WantedBans {
     pub(crate) most: usize,
@@ -98,13 +98,13 @@ pub(crate) struct BanBody {
 }
 
 impl BanBody {
-    /// Why it stands, by whoever began it.
+    /// Reason of the ban, whether an operator or a rule began it.
     pub(crate) fn why(&self) -> Option<Box<str>> {
         self.reason.clone().or_else(|| self.cause.clone())
     }
 
-    /// What stands for the key where the operator wants no values of callers in lists; `/v1/bans` itself has
-    /// them, since a ban is lifted by them.
+    /// Hash that stands for the key where the operator wants no values of callers in lists; `/v1/bans`
+    /// itself has the values, since a ban is lifted by them.
     pub(crate) fn hash(&self, shared: &Shared) -> Option<String> {
         if !shared.top.naming().is_hashed {
             return None;
@@ -220,7 +220,7 @@ async fn act(shared: &Shared, request: Request, action: ReadAction) -> RouteResu
     Ok(reply::json(&Changed { changed }))
 }
 
-/// Who changes keys, for the log.
+/// Operator who changes keys, for the log.
 pub(super) struct Operator<'a> {
     pub(super) caller: &'a Caller,
     /// None: a Unix socket.
@@ -290,7 +290,7 @@ async fn administer(
     })
 }
 
-/// Why nothing can be said of a key, or done with it.
+/// Reason why nothing can be said of a key, or done with it.
 pub(super) fn key_problem(
     shared: &Shared,
     request: &KeyRequest<'_>,

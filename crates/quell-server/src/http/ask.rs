@@ -149,7 +149,7 @@ pub(super) async fn ask_planned(
 }
 
 impl Shared {
-    /// What an answer's span needs of a request.
+    /// Context of a request for the span of its answer.
     pub(super) fn context(&self, headers: &HeaderMap) -> Vec<u8> {
         match &self.traces {
             Some(_) => Traces::context(headers),

@@ -63,11 +63,11 @@ const MAX_STREAMS: u32 = 200;
 /// than its length.
 const MAX_HEAD_HTTP2: u32 = 32 * 1_024;
 
-/// What an open HTTP/2 connection draws: a frame, a head that is half sent, and what its streams share.
-/// Four thousand of them fit into the default budget.
+/// Bytes that an open HTTP/2 connection draws: a frame, a head that is half sent, and what its streams
+/// share. Four thousand of them fit into the default budget.
 const CONNECTION_HTTP2: usize = 64 * 1_024;
 
-/// What a request over HTTP/2 draws beside its fields and its answer, until the answer is sent.
+/// Bytes that a request over HTTP/2 draws beside its fields and its answer, until the answer is sent.
 const STREAM_HTTP2: usize = 4 * 1_024;
 
 /// Memory for a field beside its name and its value.
@@ -105,7 +105,7 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
 /// The future of an answer.
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
-/// What all connections of one listener share.
+/// Service that all connections of one listener share.
 #[derive(Debug)]
 pub(crate) struct HttpService {
     pub(super) shared: Arc<Shared>,
@@ -287,7 +287,7 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
     }
 }
 
-/// How connections are served.
+/// Builder of the servers of connections.
 fn builder(config: &Config) -> Builder<TokioExecutor> {
     let bounds = HttpBounds {
         // It counts from when the connection can read a request, so it includes silence between two.
@@ -342,7 +342,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     Box::pin(end.serve(&service.builder, watched, handler, &state)).await;
 }
 
-/// When a connection ends.
+/// End of a connection.
 fn end<'a>(
     service: &'a HttpService,
     remote: &'a Address,
@@ -358,7 +358,7 @@ fn end<'a>(
     }
 }
 
-/// Whether a connection that begins so may speak HTTP/2.
+/// Returns true if a connection that begins with these bytes may speak HTTP/2.
 fn may_be_http2(begun: &[u8]) -> bool {
     let preface = b"PRI * HTTP/2.0";
     preface.starts_with(begun) || begun.starts_with(preface)

@@ -34,7 +34,7 @@ const MENU: Menu = &[
     ("Keys", key_table::KEYS_PATH),
 ];
 
-/// What the pages of one server share.
+/// State that the pages of one server share.
 #[derive(Debug)]
 struct Console {
     shared: Arc<Shared>,

@@ -35,7 +35,7 @@ const ROOM: usize = 4 * 1_024;
 /// Bytes of answers that are sent before more are made: a dozen of all but the longest.
 const MAX_OUTPUT: usize = 16 * 1_024;
 
-/// How a connection left the fast path.
+/// Way in which a connection left the fast path.
 pub(super) enum Exit {
     /// It ended: the client is gone, or the server stops and all that was read is answered.
     Closed,

@@ -18,13 +18,13 @@ use crate::outage::{self, OutageEffects};
 use crate::shared::Shared;
 use quell_host::stored_rules::StoredRules;
 
-/// How the server is, without details.
+/// Status of the server, without details.
 #[derive(Serialize)]
 struct StatusBody {
     status: &'static str,
 }
 
-/// How the server is.
+/// Health of the server.
 #[derive(Serialize)]
 pub(crate) struct HealthBody {
     /// `ok`, `degraded` (it answers, but something wants a person) or `stopping`.
@@ -52,10 +52,10 @@ pub(crate) struct HealthBody {
     /// Domains that had rules since the start and have none now: calls that ask for them are not limited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     emptied_domains: Vec<String>,
-    /// Why the last snapshot was not written.
+    /// Reason why the last snapshot was not written.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot_failure: Option<Failure>,
-    /// Whether the decision log cannot be written; only if so.
+    /// True if the decision log cannot be written; left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decision_log_failing: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) struct HealthBody {
 struct FleetBody {
     /// Its number.
     member: u32,
-    /// What it lives on: `granted` while a coordinator answers.
+    /// Source of its quota: `granted` while a coordinator answers.
     state: &'static str,
     /// The coordinator that it speaks to.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,20 +73,20 @@ struct FleetBody {
     /// That no coordinator grants it its share: since when, and what callers get.
     #[serde(skip_serializing_if = "Option::is_none")]
     outage: Option<String>,
-    /// How long ago one answered.
+    /// Time since a coordinator last answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     answered_ms_ago: Option<u64>,
     /// For how long its leases still last.
     lease_left_ms: u64,
     epoch: u64,
     revision: u64,
-    /// Whether an operator drains it.
+    /// True if an operator drains the node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     draining: bool,
-    /// What keeps it from its share, and what to do.
+    /// Trouble that keeps the node from its share, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
-    /// Why its file cannot be written.
+    /// Reason why its file cannot be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_trouble: Option<String>,
     /// Limits of its rules that the coordinators do not share: calls on them are refused.
@@ -95,7 +95,7 @@ struct FleetBody {
     /// Limits of which it is granted nothing while calls ask for them: all are refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     starved: Vec<String>,
-    /// What the node may use now, of each limit.
+    /// Quota of the node now, of each limit.
     shares: Vec<ShareBody>,
 }
 
@@ -177,7 +177,7 @@ impl HealthBody {
         ))
     }
 
-    /// What wants a person, in sentences.
+    /// Troubles that need an operator, in sentences.
     pub(super) fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         if let Some(store) = &self.store {
@@ -260,14 +260,14 @@ struct StoreBody {
     /// That `on_failure` decides, or would decide: since when, why, and what callers get.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// Whether it, or a server of it, is thought to be gone: no call waits for it.
+    /// True if the store, or a server of it, is thought to be gone: no call waits for it.
     gone: bool,
-    /// Which of its servers are gone: `on_failure` decides on their keys only.
+    /// Servers of the store that are gone: `on_failure` decides on their keys only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gone_servers: Vec<String>,
     /// Keys with use that was not charged to it yet.
     owed_keys: usize,
-    /// What somebody should change about it: rights, eviction.
+    /// Changes that an operator should make to the store: rights, eviction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -294,7 +294,7 @@ impl StoreBody {
     }
 }
 
-/// How old health may be that a page shows: many pages ask, each once a second.
+/// Greatest age of the health that a page shows: many pages ask, each once a second.
 const HEALTH_AGE: Duration = Duration::from_millis(250);
 
 /// Health that was read a moment ago.
@@ -378,16 +378,16 @@ async fn answer(shared: &Shared, request: Request, code: StatusCode) -> Response
     }
 }
 
-/// Whether the process is alive: always 200, the body has the details.
+/// Answers whether the process is alive: always 200, the body has the details.
 pub(super) async fn healthz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     answer(&shared, request, StatusCode::OK).await
 }
 
-/// Whether questions should be sent here: not while the server stops, nor before a store of rules has
-/// any, since every question would get a 404. A failed reload or an unreachable store of rules does not
-/// count, since the old rules still decide. Nor does an unreachable store of states: every rule declares
-/// what is answered then, and a balancer that removed all servers would leave no answer at all. The body
-/// says `degraded` in all these cases.
+/// Answers whether calls should be sent here: not while the server stops, nor before a store of rules has
+/// any, since every call would get a 404. A failed reload or an unreachable store of rules does not count,
+/// since the old rules still decide. Nor does an unreachable store of states: every rule declares what is
+/// answered then, and a balancer that removed all servers would leave no answer at all. The body says
+/// `degraded` in all these cases.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let code = if shared.is_stopping() || shared.lacks_rules() {
         StatusCode::SERVICE_UNAVAILABLE

@@ -38,7 +38,7 @@ pub(super) async fn reserve(State(shared): State<Arc<Shared>>, request: Request)
     }
 }
 
-/// What the path asks for.
+/// Action that the path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldAction {
     Settle,
@@ -100,7 +100,7 @@ async fn end(shared: &Shared, request: Request, deed: HoldAction) -> RouteResult
 }
 
 impl Shared {
-    /// What `caller` is told when there is no answer. It learns of no domain that its token is not for.
+    /// Problem for `caller` when there is no answer. It learns of no domain that its token is not for.
     pub(super) fn ask_problem(
         &self,
         error: &quell::AskError,

@@ -25,7 +25,7 @@ pub(super) struct HoldList {
     pub(super) keys: Vec<KeyBody>,
 }
 
-/// What is held on one key, in order of time.
+/// Holds on one key, in order of time.
 #[derive(Serialize)]
 pub(super) struct KeyBody {
     domain: String,
@@ -35,7 +35,7 @@ pub(super) struct KeyBody {
     pub(super) holds: Vec<HoldBody>,
     /// Holds that are not listed.
     pub(super) more: usize,
-    /// Why an operator banned it: the list of bans has it, too.
+    /// Reason that an operator gave for the ban: the list of bans has it, too.
     #[serde(skip)]
     ban_reason: Option<Box<str>>,
 }
@@ -64,12 +64,12 @@ pub(super) async fn list_holds(State(shared): State<Arc<Shared>>, request: Reque
 }
 
 impl HoldList {
-    /// Whether something is held.
+    /// Returns true if there are holds.
     pub(super) fn has_some(&self) -> bool {
         self.keys.iter().any(|key| !key.holds.is_empty())
     }
 
-    /// What a caller may see of the holds of some keys of a domain.
+    /// View of the holds of some keys of a domain that a caller may see.
     pub(super) fn new(views: Vec<(KeyName, KeyView)>, domain: &str, caller: &Caller) -> Self {
         let may_end = caller.check(Role::Admin, Some(domain)).is_ok();
         let keys = views
@@ -91,7 +91,7 @@ impl HoldList {
 }
 
 impl KeyBody {
-    /// What is to be said after `now`, which says whether the key is banned, unless it has been since.
+    /// Sentence to follow `now`, which says whether the key is banned, unless it has been since.
     pub(super) fn why_banned(&self, now: &str) -> String {
         let Some(reason) = self.ban_reason.as_deref() else {
             return String::new();

@@ -185,7 +185,7 @@ fn leases(text: &mut MetricsText, shared: &Shared) {
     bounds(text, shared, &leases.excesses());
 }
 
-/// What each rule that has a bound may exceed its limits by, and has exceeded them by.
+/// Writes the bound of each rule that has one, and the amount by which it was exceeded.
 fn bounds(text: &mut MetricsText, shared: &Shared, excesses: &HashMap<LimitId, Excess>) {
     let rules = shared.limiter.rules();
     let bounded = rules.all().filter_map(|(domain, active)| {

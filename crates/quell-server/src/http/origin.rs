@@ -73,8 +73,8 @@ impl LastHost {
     }
 }
 
-/// Whether a page may have been loaded from this host before the name was pointed here: a name that
-/// somebody can register has a dot, and the port is that of this listener.
+/// Returns true if a page may have been loaded from this host before the name was pointed here: a name that
+/// can be registered has a dot, and the port is that of this listener.
 fn is_page(host: &[u8], port: u16) -> bool {
     let is_here = host.ends_with(format!(":{port}").as_bytes());
     is_here && without_port(host).contains(&b'.')

@@ -67,11 +67,11 @@ struct RuleBody<'a> {
     #[serde(rename = "match")]
     matchers: Vec<MatcherBody<'a>>,
     per: Vec<&'a str>,
-    /// How many leading bits count, for entries of `per` that are cut.
+    /// Number of leading bits that count, for entries of `per` that are cut.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     prefixes: BTreeMap<&'a str, PrefixBody>,
     on_missing: &'static str,
-    /// Whether an empty value is one.
+    /// Treatment of an empty value.
     empty: &'static str,
     #[serde(flatten)]
     effect: EffectBody,
@@ -80,12 +80,12 @@ struct RuleBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<u64>,
     shadow: bool,
-    /// Who decides.
+    /// Rung that decides.
     rung: &'static str,
-    /// What is answered while a shared store does not answer, if that is declared.
+    /// Answer while a shared store does not answer, if that is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     on_failure: Option<&'static str>,
-    /// How many nodes of a fleet share the limit, or `auto`.
+    /// Number of nodes of a fleet that share the limit, or `auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster_size: Option<String>,
     /// The group of nodes that share it, unless all do.
@@ -121,7 +121,7 @@ struct EffectBody {
     /// The longest that something can be reserved, unless it hands out permits.
     #[serde(skip_serializing_if = "Option::is_none")]
     max_hold_ms: Option<u64>,
-    /// Why the store decides on each call, although the rule may exceed its limit.
+    /// Reason why the store decides on each call, although the rule may exceed its limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_strict: Option<String>,
 }
@@ -199,7 +199,7 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
     }
 }
 
-/// Where the rule is decided: strictly if none of its limits can be leased or synced.
+/// Rung of the rule: strict if none of its limits can be leased or synced.
 fn rung(rule: &Rule) -> Rung {
     let overrides = rule.overrides.iter().map(|entry| &entry.effect);
     let mut effects = overrides.chain([&rule.effect]);

@@ -68,7 +68,7 @@ pub(super) struct MeteredStream {
     hang_up: HangUpWatch,
 }
 
-/// Why its last bytes were sent.
+/// Reason why its last bytes were sent.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// The budget has no room for it.
@@ -146,7 +146,7 @@ impl MeteredStream {
         self.input.share.resize(bytes)
     }
 
-    /// Whether the client has hung up by now.
+    /// Returns true if the client has hung up by now.
     pub(super) fn has_hung_up(&self) -> bool {
         has_hung_up(self.inner.as_fd())
     }
@@ -184,7 +184,7 @@ impl MeteredStream {
         self.watch(context, sent)
     }
 
-    /// What sends nothing any more tells hyper, if the end has come.
+    /// Result of a write for hyper, if the end has come.
     fn sent_after_end(&self, bytes: usize) -> Option<Poll<io::Result<usize>>> {
         self.end.map(|end| match end {
             End::Full => Poll::Pending,

@@ -22,7 +22,7 @@ const MAX_KEYS: usize = 1_000;
 #[derive(Serialize)]
 struct TopBody {
     keys: Vec<KeyBody>,
-    /// How far back refusals are counted.
+    /// Length of the window in which refusals are counted.
     window_ms: u64,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct SharedBody(Arc<Mutex<Unread>>);
 #[derive(Debug)]
 struct Unread {
     body: Incoming,
-    /// Whether all of it was read. One in pieces says so once only.
+    /// True if all of the body was read. One in pieces says so once only.
     is_read: bool,
 }
 

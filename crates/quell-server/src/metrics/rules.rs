@@ -20,7 +20,7 @@ pub(crate) type RuleTally = Tally<8>;
 /// The outcomes of a decision, as the label has them.
 pub(crate) const OUTCOMES: [&str; 4] = ["allow", "deny", "shadow_allow", "shadow_deny"];
 
-/// Where a decision is counted in a [`RuleTally`].
+/// Place in a [`RuleTally`] at which a decision is counted.
 pub(crate) fn place(operation: Operation, is_allow: bool, shadow: bool) -> usize {
     let peek = usize::from(operation == Operation::Peek) * OUTCOMES.len();
     peek + usize::from(shadow) * 2 + usize::from(!is_allow)
@@ -36,7 +36,7 @@ pub(crate) struct RuleNumbers {
     learned: Number,
 }
 
-/// How calls were answered under a rule; peeks are not among them.
+/// Counts of answers under a rule; peeks are not among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleAnswers {
     pub(crate) asked: u64,
@@ -162,7 +162,7 @@ impl RuleTallies {
         self.table.load().by_name.clone()
     }
 
-    /// How calls were answered since the start under the rule of this name, `domain/rule`; nothing if there is none.
+    /// Counts of answers since the start under the rule of this name, `domain/rule`; zero if there is none.
     /// Rules whose names read the same, since a domain or a rule has a `/` in its own, are added up.
     pub(crate) fn answers(&self, name: &str) -> RuleAnswers {
         let table = self.table.load();

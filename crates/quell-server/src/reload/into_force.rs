@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Where case is ignored, a rule that has capitals in its path meets no call of a gateway.
+    /// A rule that has capitals in its path meets no call of a gateway where case is ignored.
     #[test]
     fn paths_with_capitals_are_told_where_case_is_ignored() {
         let text = "domain: d

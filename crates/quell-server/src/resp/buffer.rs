@@ -16,7 +16,7 @@ pub(super) struct Input {
     end: usize,
     /// Largest size: the longest frame has to fit.
     most: usize,
-    /// What is drawn for it beyond the first size.
+    /// Share of the budget beyond the first size.
     share: BudgetShare,
 }
 
@@ -107,7 +107,7 @@ impl Input {
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
     sent: usize,
-    /// What is drawn for it beyond its first size.
+    /// Share of the budget beyond the first size.
     share: BudgetShare,
 }
 
@@ -120,7 +120,7 @@ impl Output {
         }
     }
 
-    /// Whether it is larger than what is drawn for it.
+    /// Returns true if the buffer is larger than its share.
     pub(super) fn has_outgrown(&self) -> bool {
         let size = self.bytes.capacity();
         size > FIRST && size > self.share.held()

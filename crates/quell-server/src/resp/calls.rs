@@ -28,10 +28,10 @@ use crate::shared::{FailedCall, Shared};
 /// few enough that one connection cannot fill the way to the store.
 const MOST: usize = 256;
 
-/// What a question takes while it waits, beside its words: what is to be done with it, and its reply.
+/// Bytes that a question takes while it waits, beside its words: its orders, and its reply.
 const CALL: usize = 4 * 1_024;
 
-/// What an entry of a query takes beside its name and its value.
+/// Bytes that an entry of a query takes beside its name and its value.
 const ENTRY: usize = 128;
 
 /// A question.
@@ -49,7 +49,7 @@ impl<'a> Call<'a> {
         Self::Throttle(Cow::Borrowed(throttle.key), throttle.limit, throttle.cost)
     }
 
-    /// What a command asks, if it is a question.
+    /// Call of a command, if it is a question.
     pub(super) const fn new(command: &'a Command<'a>) -> Option<Self> {
         match command {
             Command::Throttle(throttle) => Some(Self::throttle(*throttle)),
@@ -135,12 +135,12 @@ impl<'a> Call<'a> {
 pub(super) struct Grant {
     domain: String,
     id: String,
-    /// Where its answer lies among those that were not sent yet.
+    /// Range of its answer among those that were not sent yet.
     answer: Range<usize>,
 }
 
 impl Grant {
-    /// What the verdict that was written as `answer` grants.
+    /// Grant of the verdict that was written as `answer`.
     pub(super) fn new(
         shared: &Shared,
         domain: &str,
@@ -169,11 +169,11 @@ impl Grant {
 /// Questions that wait.
 pub(super) struct Calls {
     waiting: FuturesOrdered<Pin<Box<dyn Future<Output = Reply> + Send>>>,
-    /// What is drawn for them.
+    /// Share of the budget for the calls.
     share: BudgetShare,
-    /// Whether the store answered the last question.
+    /// True if the store answered the last question.
     is_settled: bool,
-    /// What answers grant that were not sent yet.
+    /// Grants of answers that were not sent yet.
     pub(super) granted: Vec<Grant>,
 }
 
@@ -276,7 +276,7 @@ pub(super) fn tell(
     true
 }
 
-/// What `CL.THROTTLE` does, and for how much.
+/// Operation and cost of `CL.THROTTLE`.
 pub(super) const fn operation_of(throttle: &Throttle<'_>) -> (Operation, Cost) {
     match throttle.cost {
         Some(cost) => (Operation::Acquire, cost),

@@ -35,14 +35,14 @@ const TURN: u32 = 1_024;
 const FULL: &str =
     "the buffers of all connections are full (max_buffer_bytes): send and read whole commands";
 
-/// Why a connection ends.
+/// Reason why a connection ends.
 #[derive(Debug)]
 enum End {
     /// The client asked for it, or is gone.
     Closed,
     /// The server stops, and all that was received is answered.
     Stopping,
-    /// What was received is not RESP.
+    /// The client sent bytes that are not RESP.
     Protocol(FrameError),
     /// The budget has no more room for what the client sent or did not read.
     Full,
@@ -311,13 +311,13 @@ impl Connection {
     }
 }
 
-/// What one turn answered.
+/// Result of one turn.
 struct Answered {
     commands: u32,
     rest: Result<Rest, End>,
 }
 
-/// What is left of the input.
+/// Rest of the input.
 enum Rest {
     /// Nothing, or a command that is not complete.
     Cut,

@@ -22,7 +22,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The only user, since there are no credentials.
 const DEFAULT_USER: &[u8] = b"default";
 
-/// What is said of a wrong token where people have passwords as well.
+/// Error for a wrong token where people have passwords as well.
 const TOKENS_ONLY: (&str, &str) = (
     WRONG_PASSWORD.0,
     "invalid username-password pair; RESP takes tokens only (quell token new), the passwords of people are \
@@ -70,7 +70,7 @@ pub(super) enum ReadCommand<'a> {
     Command(&'a Request<'a>),
 }
 
-/// Whether the connection goes on after a command.
+/// Course of the connection after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoOn,
@@ -129,7 +129,7 @@ impl Session {
         self.protocol
     }
 
-    /// Whether commands are being queued since `MULTI`.
+    /// Returns true while commands are queued since `MULTI`.
     pub(super) const fn is_queueing(&self) -> bool {
         self.queue.is_some()
     }
@@ -353,7 +353,7 @@ impl Session {
         self.reading = None;
     }
 
-    /// Whether answers that were not sent yet grant something to hold.
+    /// Returns true if answers that were not sent yet grant something to hold.
     pub(super) fn has_granted(&self) -> bool {
         !self.calls.granted.is_empty()
     }
@@ -552,7 +552,7 @@ async fn wait_for_hold(
     None
 }
 
-/// Why a caller is not the bearer of a token.
+/// Reason why a caller is not the bearer of a token.
 struct FailedLogin {
     /// The code and the text of the error.
     error: (&'static str, &'static str),
@@ -572,7 +572,7 @@ impl FailedLogin {
     }
 }
 
-/// What a server without credentials answers: any password is right for the default user, as in Redis. A
+/// Answer of a server without credentials: any password is right for the default user, as in Redis. A
 /// client that sends only a password gets the error of Redis that none is set.
 fn answer_anyone(credentials: &Credentials<'_>) -> Result<(), (&'static str, &'static str)> {
     match credentials.user {

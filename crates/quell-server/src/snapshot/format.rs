@@ -40,7 +40,7 @@ const STATES: u8 = 2;
 const LIMITS: u8 = 3;
 const END: u8 = 4;
 
-/// What a snapshot begins with: the secret, and both clocks when it began.
+/// Head of a snapshot: the secret, and both clocks when it began.
 #[derive(Serialize, Deserialize)]
 struct Head {
     secret: [u64; 2],
@@ -48,7 +48,7 @@ struct Head {
     wall: u64,
 }
 
-/// What a snapshot holds, on this process's clock.
+/// Contents of a snapshot, on this process's clock.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) secret: HashKey,

@@ -24,11 +24,11 @@ pub(super) struct SpaceSaving<T> {
     capacity: usize,
     /// The largest first.
     counters: Vec<Counter<T>>,
-    /// Where the counter of a key is.
+    /// Place of each key's counter.
     places: HashMap<KeyHash, usize, BuildHasherDefault<IdHasher>>,
 }
 
-/// How often a key came.
+/// Count of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Counter<T> {
     pub(super) key: KeyHash,
@@ -36,7 +36,7 @@ pub(super) struct Counter<T> {
     pub(super) count: u64,
     /// By how much the count is too large, at most.
     pub(super) error: u64,
-    /// What is known of the key since it has the counter.
+    /// Record of the key since it has the counter.
     pub(super) item: T,
 }
 
@@ -98,7 +98,7 @@ impl<T> SpaceSaving<T> {
         Some(front)
     }
 
-    /// How often a key without a counter came, at most.
+    /// Greatest count that a key without a counter can have.
     pub(super) fn floor(&self) -> u64 {
         let smallest = self.counters.get(self.capacity.saturating_sub(1));
         smallest.map_or(0, |counter| counter.count)

@@ -264,7 +264,7 @@ fn asks_for_roles(guarded: &Guarded, listeners: impl Fn(Role) -> (SocketAddr, Op
     }
 }
 
-/// Which domains there are is nothing for a token that is not for them.
+/// A token that is not for a domain does not learn whether the domain exists.
 #[test]
 fn a_token_learns_of_its_own_domains_only() {
     let guarded = Guarded::new();
@@ -603,7 +603,7 @@ fn beyond_so_many_failed_logins_each_closes_its_connection_and_valid_tokens_are_
     }
 }
 
-/// What the bearers of a token may not do, and requests without one, are no failed logins.
+/// A bearer's forbidden requests, and requests without a token, are no failed logins.
 #[test]
 fn strangers_without_a_token_and_bearers_lose_no_connection() {
     let guarded = Guarded::with("failed_logins_per_minute = 1");

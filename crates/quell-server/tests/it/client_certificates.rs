@@ -165,7 +165,7 @@ fn a_certificate_of_another_authority_is_refused() {
     );
 }
 
-/// Whether a client with this certificate is answered.
+/// Returns true if a client with this certificate is answered.
 fn is_let_in(guarded: &Guarded, client: &Pair) -> bool {
     let http = guarded.server.http();
     let mut stream = guarded.authority.connect_as(http, Some(client), &[]);

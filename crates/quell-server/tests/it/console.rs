@@ -22,7 +22,7 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: h
 /// A stream of events, which has no end.
 const LIVE: &str = "/console/live";
 
-/// What a page about changed rules needs, since it shows them.
+/// Roles that a page about changed rules needs, since it shows them.
 const EDITOR: &[Role] = &[Role::Read, Role::Admin];
 
 /// Every route: method, target, form, and the roles that it needs; none: it is for everybody.
@@ -321,8 +321,8 @@ fn a_session_behind_a_proxy_that_ends_tls_is_kept_to_tls() {
     assert!(answer.field("set-cookie").unwrap().contains("; secure"));
 }
 
-/// What no person sees does nothing: in the text of rules it is written out, and in a form it comes back as it
-/// was.
+/// Invisible characters do nothing: in the text of rules they are written out, and in a form they come back
+/// as they were.
 #[test]
 fn what_strangers_wrote_does_nothing_in_a_page_or_a_stream() {
     let hostile = "\u{202e}\u{1b}[2J\revent: bans\rdata: x";
@@ -510,7 +510,7 @@ fn a_person_has_so_many_pages_that_are_kept_up_to_date() {
     assert_eq!(head.status, 503, "{head:?}");
 }
 
-/// What a chart shows is in numbers too, for those who see no chart.
+/// Every chart is in numbers too, for people who see no chart.
 #[test]
 fn charts_are_in_numbers_too() {
     let server = Fixture::new(SHOP, "");

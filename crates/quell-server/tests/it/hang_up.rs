@@ -62,7 +62,7 @@ fn waiting(server: &Fixture, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// How a client goes away; the connection may stay.
+/// Way in which a client goes away; the connection may stay.
 type Goodbye = fn(TcpStream) -> Option<TcpStream>;
 
 fn close(_: TcpStream) -> Option<TcpStream> {
@@ -75,7 +75,7 @@ fn reset(stream: TcpStream) -> Option<TcpStream> {
     None
 }
 
-/// What a client sends, and how it goes away.
+/// Bytes that a client sends, and the way in which it goes away.
 fn goodbyes() -> Vec<(&'static str, Vec<u8>, Goodbye)> {
     let http1 = acquire(WAIT).into_bytes();
     let mut more = http1.clone();
@@ -135,7 +135,7 @@ fn whoever_waits_at_a_shared_store_and_hangs_up_gives_its_place_back() {
     }
 }
 
-/// Who closes only its own side of a connection may still read, but looks like one that is gone.
+/// A client that closes only its own side of a connection may still read, but looks like one that is gone.
 #[test]
 fn whoever_waits_keeps_its_side_of_the_connection_open() {
     let server = Fixture::new(RULES, "");

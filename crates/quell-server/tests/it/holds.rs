@@ -620,7 +620,7 @@ fn a_hundred_holds_of_a_key_are_listed() {
     assert_eq!(holds[0]["id"], "102", "it ends first");
 }
 
-/// Who knows an id can end the hold, and who reads is not meant to.
+/// A caller that knows an id can end the hold, and a reader is not meant to.
 #[test]
 fn ids_are_for_administrators() {
     let mut server = Fixture::prepare(MODELS, "credentials = 'DIR/credentials.toml'");

@@ -249,7 +249,7 @@ fn statuses_of(server: &Fixture, bytes: &str) -> String {
     statuses.collect::<Vec<_>>().join(" ")
 }
 
-/// What a client of TLS says first (RFC 8446, 4.1.2), cut.
+/// First bytes of a client of TLS (RFC 8446, 4.1.2), cut.
 const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
 
 #[test]

@@ -20,7 +20,7 @@ fn of_resp(authority: &Authority, server: &Fixture, name: &str) -> u64 {
     number(authority, server, &format!("{name}{{listener=\"resp\"}}"))
 }
 
-/// Whether `PING` is answered.
+/// Returns true if `PING` is answered.
 fn is_served(stream: &mut TlsStream) -> bool {
     let mut reply = [0; 7];
     stream.write_all(b"PING\r\n").is_ok()
@@ -47,7 +47,7 @@ pub(crate) fn assert_unharmed(authority: &Authority, server: &Fixture, attack: &
     }
 }
 
-/// What a client says first: its part of a handshake, which goes to a listener of its own.
+/// First bytes of a client: its part of a handshake, which goes to a listener of its own.
 fn hello(authority: &Authority) -> Vec<u8> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut stream = authority.connect(listener.local_addr().unwrap());
@@ -134,7 +134,7 @@ fn listeners(server: &Fixture) -> [(&'static str, SocketAddr); 3] {
     ]
 }
 
-/// Whether a new connection to this listener is answered.
+/// Returns true if a new connection to this listener is answered.
 fn is_served_at(authority: &Authority, (name, address): (&str, SocketAddr)) -> bool {
     match name {
         "resp" => is_served(&mut authority.connect(address)),
@@ -383,8 +383,8 @@ fn a_client_of_tls_that_never_reads_is_held_back_and_closed() {
     }
 }
 
-/// What was encrypted is sent to the end also when there is nothing more to encrypt: the server has to
-/// flush, again and again, to a client that takes little at a time.
+/// Encrypted bytes are sent to the end also when there is nothing more to encrypt: the server has to flush,
+/// again and again, to a client that takes little at a time.
 #[test]
 fn a_slow_reader_over_tls_gets_its_whole_answer() {
     let authority = Authority::new("authority");

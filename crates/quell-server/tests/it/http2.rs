@@ -109,7 +109,7 @@ fn reason_of_end(stream: &mut (impl Read + Write)) -> Option<u32> {
     reason
 }
 
-/// Whether a request on this connection is answered by 200.
+/// Returns true if a request on this connection is answered by 200.
 fn is_answered(stream: &mut (impl Read + Write), id: u32) -> bool {
     if stream.write_all(&request(id)).is_err() {
         return false;
@@ -175,7 +175,7 @@ fn whole_body(stream: &mut (impl Read + Write), id: u32) -> String {
     String::from_utf8(pieces.concat()).unwrap()
 }
 
-/// What holds after every attack: others are answered, all memory and all places came back.
+/// Asserts what holds after every attack: others are answered, all memory and all places came back.
 #[track_caller]
 fn assert_unharmed(server: &Fixture, attack: &str) {
     assert_eq!(server.acquire("/login", "other").status, 200, "{attack}");
@@ -576,7 +576,7 @@ fn idle_connections_of_one_address_leave_buffers_to_others_and_end() {
     hostile_tls::assert_unharmed(&authority, &server, "idle connections");
 }
 
-/// Who is full by many addresses is full, but not where administration is.
+/// Buffers that are full by many addresses are not full where administration is.
 #[test]
 fn full_buffers_shut_nobody_out_of_administration() {
     let settings =

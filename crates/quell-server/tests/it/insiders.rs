@@ -29,12 +29,12 @@ rules:
   - { name: strict, match: { path: /strict }, per: [user], rate: 1/min }
 ";
 
-/// What is for everybody.
+/// Routes that are for everybody.
 const OPEN: [&str; 2] = ["GET /healthz", "GET /openapi.json"];
 
 const OPEN_COMMANDS: [&str; 3] = ["AUTH x", "RESET", "QUIT"];
 
-/// What any token may send.
+/// Routes of any token.
 const OF_TOKENS: [&str; 13] = [
     "INFO",
     "CLIENT ID",
@@ -58,7 +58,7 @@ struct Insider {
     roles: &'static [Role],
     /// The only domain of its token; `None` for all.
     domain: Option<&'static str>,
-    /// What it may do beside what is for everybody.
+    /// Routes of the token beside those that are for everybody.
     routes: &'static [&'static str],
     commands: &'static [&'static str],
 }

@@ -43,7 +43,7 @@ struct Witness {
     seen: Mutex<Vec<(ThreadId, String)>>,
 }
 
-/// Where commands entered the connections of this process to Redis.
+/// Threads on which commands entered the connections of this process to Redis, and their frames.
 static SENT: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 
 /// Notes where commands enter a connection.

@@ -21,7 +21,7 @@ const PASSWORD: &str = "four words of Ada's: and a colon";
 /// The roles that people may have.
 const OF_PEOPLE: [Role; 3] = [Role::Read, Role::Admin, Role::Metrics];
 
-/// Where the listeners are, and how they are reached.
+/// Addresses of the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Tcp,
@@ -30,7 +30,7 @@ enum Place {
     Tls,
 }
 
-/// How a caller with one role shows who it is.
+/// Credentials of a caller with one role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     Nothing,
@@ -275,7 +275,7 @@ fn certificates_have_their_roles_on_every_route_and_with_every_command() {
     }
 }
 
-/// Who reaches a Unix socket is nobody yet.
+/// A caller that reaches a Unix socket has no role yet.
 #[test]
 fn roles_count_behind_unix_sockets() {
     let guarded = Guarded::at(Place::Unix);

@@ -24,7 +24,7 @@ rules:
     algorithm: fixed_window
 ";
 
-/// Whether a call on `path` is allowed, whether the answer is degraded, and what is left.
+/// Answer to a call on `path`: allowed or not, degraded or not, and what is left.
 fn ask(server: &Fixture, path: &str) -> (bool, bool, Option<u64>) {
     let answer = server.acquire(path, "ann").json();
     let is = |field: &str| answer[field].as_bool().unwrap();
@@ -137,8 +137,9 @@ rules: [{ name: synced, algorithm: fixed_window, limit: 5000/h }]
     assert!((4_800..=4_800 + pending).contains(&left()));
 }
 
-/// What a server charged in advance and did not use is given back when it stops. The store takes units back while
-/// their lease would last, half a second; a busy machine may need longer to stop, so there is more than one try.
+/// A server that stops gives back what it charged in advance and did not use. The store takes units back
+/// while their lease would last, half a second; a busy machine may need longer to stop, so there is more
+/// than one try.
 #[test]
 fn a_server_that_stops_gives_back_what_its_leased_rules_hold() {
     const RULES: &str = "

@@ -15,7 +15,7 @@ use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, slowl
 pub(crate) const IMPATIENT: &str = "header_timeout = '1s'\nbody_timeout = '1s'\n\
                                     idle_timeout = '1s'\nstall_timeout = '1s'\n";
 
-/// Where its listeners are.
+/// Addresses of its listeners.
 const PLACES: [&str; 2] = [
     "admin = '127.0.0.1:0'",
     "http = 'unix:DIR/http.sock'\nresp = 'unix:DIR/resp.sock'\nadmin = 'unix:DIR/admin.sock'",

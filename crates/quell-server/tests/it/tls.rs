@@ -341,7 +341,7 @@ fn the_end_of_the_chain_is_a_metric() {
     assert_eq!(expiry.as_deref(), Some("4102444800"));
 }
 
-/// Who may open a Unix socket is on this machine.
+/// A client that may open a Unix socket is on this machine.
 #[test]
 fn unix_sockets_beside_it_stay_plain() {
     let authority = Authority::new("authority");

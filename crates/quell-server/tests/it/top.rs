@@ -120,7 +120,7 @@ fn hashes_are_those_of_the_decision_log() {
     }
 }
 
-/// Where the operator wants no values of callers, no list has them.
+/// No list has values of callers where the operator wants none.
 #[test]
 fn hashed_keys_are_hashed_in_every_list() {
     let settings = "decision_log_hash_keys = true";

@@ -377,7 +377,7 @@ fn spans_arrive_again_when_the_collector_is_back() {
     });
 }
 
-/// What was refused before the stop is sent before the end.
+/// A refusal before the stop is sent before the end.
 #[test]
 fn a_stop_sends_the_last_spans() {
     let collector = Collector::start();

@@ -1,4 +1,4 @@
-//! How much of what calls ask a fleet for is refused and answered degraded, now and over time.
+//! Part of the calls to a fleet that is refused and answered degraded, now and over time.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn steps(coordinator: &Coordinator, span: &str) -> Vec<(i64, [f64; 2])> {
     times.enumerate().filter_map(step).collect()
 }
 
-/// How much was asked for, refused and answered degraded since this leader hears the nodes, as its metrics say.
+/// Demand since this leader hears the nodes, and its refused and degraded parts, by its metrics.
 fn counted(coordinator: &Coordinator) -> Option<[f64; 3]> {
     let metrics = coordinator.metrics();
     let count = |what: &str| {

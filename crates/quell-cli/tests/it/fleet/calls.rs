@@ -1,4 +1,4 @@
-//! What the nodes of a fleet say of their calls: whom they refuse, who is banned, how long decisions take.
+//! Reports of a fleet's nodes on their calls: whom they refuse, who is banned, how long decisions take.
 
 use quell_testkit::redis::Redis;
 use serde_json::Value;

@@ -15,7 +15,7 @@ fn ask(node: &Node) -> bool {
     answer.contains(r#""allowed":true"#)
 }
 
-/// What `quell fleet candidate show --json` prints.
+/// Output of `quell fleet candidate show --json`.
 fn show(coordinator: &Coordinator) -> Value {
     let shown = coordinator.fleet(&["candidate", "show", "--json"]).stdout;
     serde_json::from_str::<Value>(&shown).unwrap()["candidate"].take()

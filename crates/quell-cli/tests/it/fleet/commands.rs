@@ -1,4 +1,4 @@
-//! What operators say to a fleet, and what they are told.
+//! Operators' commands to a fleet, and the answers.
 
 use std::fs::{File, read_to_string};
 use std::io::{BufRead as _, BufReader};

@@ -275,7 +275,7 @@ pub(super) fn chart(coordinator: &Coordinator, span: &str) -> Option<Value> {
     serde_json::from_str(shares.lines().next()?).ok()
 }
 
-/// What the chart of a limit shows is still there when its coordinator was stopped and started again.
+/// The chart of a limit survives a stop and start of its coordinator.
 #[test]
 fn shares_over_time_survive_a_restart() {
     let folder = Folder::new();
@@ -446,7 +446,7 @@ fn post(coordinator: &Coordinator, path: &str, fields: &[&str], head: &[&str]) -
     run(curl.arg(format!("{}{path}", coordinator.admin_url()))).expect_success()
 }
 
-/// What waits may change while somebody looks at it: what they did not see is not put into force.
+/// A change that a page did not show is not put into force: what waits may change while the page is open.
 #[test]
 fn what_a_page_did_not_show_is_not_put_into_force() {
     let folder = Folder::new();
@@ -586,7 +586,7 @@ fn a_coordinator_is_guarded_as_a_server_is() {
     assert!(codes.contains("429") && codes.contains("200"), "{codes}");
 }
 
-/// Who changed a fleet, from where and why, is in the log and in the list of changes.
+/// The log and the list of changes say who changed a fleet, from where and why.
 #[test]
 fn a_change_is_noted_with_its_address_and_its_reason() {
     let folder = Folder::new();

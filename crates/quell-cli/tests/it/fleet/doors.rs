@@ -1,4 +1,4 @@
-//! Who may be a node, and who may change a fleet, over TLS.
+//! Rights to be a node, and to change a fleet, over TLS.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! What the nodes of a fleet may use together, by their own metrics.
+//! Quota of all nodes of a fleet together, by their own metrics.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

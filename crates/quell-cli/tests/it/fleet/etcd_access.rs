@@ -6,7 +6,7 @@ use super::{Coordinator, Node, RULES, count};
 use crate::files::Folder;
 use crate::process::{quell, run};
 
-/// What a fleet and its rules need, and no more.
+/// Prefixes that a fleet and its rules need, and no more.
 const PREFIXES: [&str; 2] = ["/quell/default/", "/quell-rules/shop/"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a fleet admits while its processes are killed: never more than the limit, and never nothing.
+//! Admissions of a fleet while its processes are killed: never more than the limit, and never none.
 
 use quell_testkit::etcd::Etcd;
 use quell_testkit::proxy::{Fault, Proxy};

@@ -7,7 +7,7 @@ use super::{Coordinator, Node, RULES, count};
 use crate::files::Folder;
 use crate::process::{run, until};
 
-/// What nodes of every kind read.
+/// Rules that nodes of every kind read.
 fn rules(more: &str) -> String {
     format!(
         "{RULES}  - {{ name: render, match: {{ path: /render }}, rate: 100/s, group: gpu }}
@@ -28,7 +28,8 @@ fn shares(status: &serde_json::Value, member: usize) -> Vec<(&str, f64)> {
     shares
 }
 
-/// Whether a node allows a call to this path, and whether no part of its limit is granted to it.
+/// Answer of a node to a call to this path: allowed or not, and whether no part of its limit is granted to
+/// it.
 fn answer(node: &Node, path: &str) -> (bool, bool) {
     let url = format!("http://127.0.0.1:{}/v1/peek", node.port);
     let query = format!(r#"{{"domain":"shop","entries":{{"path":"{path}"}}}}"#);

@@ -36,7 +36,7 @@ fn read_to_end(stream: &mut TcpStream) {
 }
 
 impl Guarded {
-    /// What curl prints about requests of this address with this token; `%` stands for what to print.
+    /// Output of curl about requests of this address with this token; `%` stands for what to print.
     fn ask(&self, address: &str, token: &str, print: &str, more: &[&str]) -> String {
         let mut curl = curl();
         curl.args(["--silent", "--interface", address, "--write-out", print])
@@ -46,7 +46,7 @@ impl Guarded {
         run(curl.args(more)).stdout
     }
 
-    /// What the port of operators answers.
+    /// Status that the port of operators answers.
     fn status(&self, address: &str, token: &str) -> String {
         let url = format!("{}/v1/fleet", self.admin_url);
         self.ask(address, token, "%{http_code}", &[&url])

@@ -15,7 +15,7 @@ use super::{BURST, Coordinator, LOOK, Node, RATE, RULES, count, share};
 use crate::files::Folder;
 use crate::process::{until, until_every};
 
-/// Where coordinators say that they are: where no node goes, so that nodes keep to their own links.
+/// URL that coordinators announce: where no node goes, so that nodes keep to their own links.
 const NOWHERE: &str = "http://192.0.2.1:7600";
 
 /// Answers arrive this much later on a slow network.
@@ -384,7 +384,8 @@ impl Large {
     }
 }
 
-/// What stands still believes for a while that nothing has happened, which is worse than being dead.
+/// A process that stands still believes for a while that nothing has happened, which is worse than being
+/// dead.
 #[test]
 fn a_large_fleet_keeps_its_limit_whatever_stands_still_or_dies() {
     let folder = Folder::new();

@@ -15,7 +15,7 @@ use quell_shares::plan::{Drift, MICRO};
 
 use crate::process::{PATIENCE, pace_by, until};
 
-/// How long a caller waits that was refused, or that finds no node.
+/// Pause of a caller that was refused, or that finds no node.
 const PAUSE: Duration = Duration::from_millis(8);
 
 /// The question of a call, unless a test has another.
@@ -215,7 +215,7 @@ struct SpanAudit {
     rate: u64,
     burst: u64,
     now: Monotonic,
-    /// When the answers are heard of calls that are not judged yet.
+    /// Instants of the answers to calls that are not judged yet.
     open: BinaryHeap<Reverse<Monotonic>>,
     /// In micro-units.
     worst: u64,
@@ -251,7 +251,7 @@ impl SpanAudit {
         self.now = until;
     }
 
-    /// When the bucket will be full, if nothing is admitted before.
+    /// Instant at which the bucket will be full, if nothing is admitted before.
     fn full_at(&self) -> Monotonic {
         // All of the burst fits only then.
         let missing = self.auditor.clone().admit(self.now, self.burst);

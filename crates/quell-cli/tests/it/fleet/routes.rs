@@ -13,7 +13,7 @@ use crate::process::{PATIENCE, until};
 const ALL: &[&str] = &[];
 const READ: &[&str] = &["read"];
 const ADMIN: &[&str] = &["admin"];
-/// What somebody changes on a page, they also see.
+/// Roles of a person who changes a page and sees it.
 const BOTH: &[&str] = &["read", "admin"];
 
 /// Every route: method, path, and the roles that it needs.
@@ -59,7 +59,7 @@ const ROUTES: [(&str, &str, &[&str]); 36] = [
 /// Routes without a row: files that are for everybody.
 const FILES: (&str, &str) = ("GET", "/console/assets/{name}");
 
-/// Who asks: the name of a token, and its roles. The last is for one domain.
+/// Callers: the name of a token, and its roles. The last is for one domain.
 const CALLERS: [(&str, &str); 7] = [
     ("ask", "ask"),
     ("read", "read"),

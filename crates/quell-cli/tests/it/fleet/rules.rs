@@ -43,7 +43,7 @@ pub(super) fn follow(coordinator: &Coordinator, nodes: &[Node], version: u64, ra
     })
 }
 
-/// What a push of `text` as the version `number` leaves, written by hand.
+/// Writes by hand what a push of `text` as the version `number` leaves.
 fn write_by_hand(etcd: &Etcd, number: u64, text: &str) {
     let head = Head::new(number, text).to_string();
     let entry = format!(
@@ -206,7 +206,7 @@ fn a_node_that_follows_offers_commands_that_run() {
     }
 }
 
-/// What a coordinator says of itself at this path: the status of the answer, and its body.
+/// Health that a coordinator reports at this path: the status of the answer, and its body.
 fn health(coordinator: &Coordinator, path: &str, token: &str) -> (String, Value) {
     let (url, token) = (
         format!("{}{path}", coordinator.admin_url()),

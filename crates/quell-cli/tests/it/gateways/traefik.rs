@@ -10,7 +10,7 @@ use super::{Application, blocks, cdn, check_callers, proxy_before, serve, serve_
 use crate::files::Folder;
 use crate::server::Server;
 
-/// What Traefik 3 does to headers, read in its source (`middlewares/forwardedheaders`,
+/// Treatment of headers by Traefik 3, read in its source (`middlewares/forwardedheaders`,
 /// `middlewares/headers` and `middlewares/auth/forward.go`), which is not in Debian. It does what the
 /// configuration says that the page has.
 struct Traefik {

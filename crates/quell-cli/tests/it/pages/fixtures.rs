@@ -22,7 +22,7 @@ pub(super) fn servers(page: &str) -> Option<&'static str> {
     }
 }
 
-/// What else a page takes for granted.
+/// Further things that a page takes for granted.
 #[derive(Default)]
 pub(super) struct Fixture {
     /// Machines that the page names, and what stands for them here.

@@ -27,7 +27,7 @@ fn peek(server: &Server, path: &str) -> Value {
     serde_json::from_str(&told.stdout).unwrap()
 }
 
-/// How many of 110 calls of `/user/list`, ten at a time, are refused.
+/// Number of 110 calls of `/user/list`, ten at a time, that are refused.
 fn refused(server: &Server) -> u64 {
     let url = server.url("/v1/authorize?domain=org1");
     let path = "X-Quell-Entry-Path: /user/list";

@@ -41,19 +41,19 @@ struct KeysPage<'a> {
     reason: &'a str,
 }
 
-/// What a person fills in: `domain`, `entries` and `cost` of a call; `rule`, unless all that match are meant; and
-/// what to do with the key: `action`, `for`, `reason`.
+/// Fields that a person fills in: `domain`, `entries` and `cost` of a call; `rule`, unless all that match
+/// are meant; and the change of the key: `action`, `for`, `reason`.
 #[derive(Default)]
 struct Form(Fields);
 
-/// What the rules say of a call.
+/// Rules' answer to a call.
 #[derive(Default)]
 struct Found {
     /// The command that lists what is held; `None` if nothing is.
     holds_command: Option<String>,
-    /// Whether the call would be allowed, in words too; `None`: the store could not be asked.
+    /// Answer to the call, in words too; `None`: the store could not be asked.
     answer: Option<(bool, String)>,
-    /// Why the rule of a key that was asked for does not match its entries: they are no whole call.
+    /// Reason why the rule of a key that was asked for does not match its entries: they are no whole call.
     only_key: Option<String>,
     rules: Vec<RuleRow>,
     others: Vec<RuleExplanation>,
@@ -70,7 +70,7 @@ struct RuleRow {
     refusals: String,
     /// The last of them, and why.
     last: Option<String>,
-    /// What is held on the key, or waits for its turn.
+    /// Holds on the key, and callers that wait for their turn.
     held: Vec<HoldBody>,
     /// Holds that are not shown.
     more_held: usize,
@@ -257,8 +257,8 @@ impl Found {
         found.ok_or_else(|| reply::invalid("these entries are no query".to_owned()).into())
     }
 
-    /// How the rules apply to a query that was answered by `verdict`, and what the key of a rule answers that was
-    /// asked for.
+    /// Application of the rules to a query that was answered by `verdict`, and the answer of the rule's key
+    /// that was asked for.
     fn explain(
         shared: &Shared,
         query: &Query<'_>,
@@ -305,7 +305,8 @@ impl Found {
     }
 }
 
-/// How each rule of the domain applies to the only descriptor of a query; or how one does whatever it matches.
+/// Application of each rule of the domain to the only descriptor of a query; or of one rule whatever it
+/// matches.
 fn explanations(shared: &Shared, query: &Query<'_>, only: Option<&str>) -> Vec<RuleExplanation> {
     let in_force = shared.limiter.rules();
     let rules = in_force.domain(query.domain()).iter().map(ActiveRule::rule);
@@ -322,7 +323,7 @@ fn explanations(shared: &Shared, query: &Query<'_>, only: Option<&str>) -> Vec<R
         .collect()
 }
 
-/// What the call would be answered.
+/// Answer that the call would get.
 fn answer(verdict: &Verdict) -> (bool, String) {
     let binding = verdict.binding.and_then(|at| verdict.decisions.get(at));
     let rule = binding.map_or_else(String::new, |decided| format!(" by {}", decided.rule));
@@ -372,7 +373,7 @@ impl RuleRow {
     }
 }
 
-/// What a rule answers now, and of permits how many are held.
+/// Current answer of a rule, and of permits the number that is held.
 fn said(decision: &Decision, of_permits: bool) -> String {
     let banned = if decision.banned { ", banned" } else { "" };
     let answer = match decision.outcome {
@@ -387,7 +388,7 @@ fn said(decision: &Decision, of_permits: bool) -> String {
     format!("{held} of {} permits are held; {answer}", decision.limit)
 }
 
-/// When and why a call was refused.
+/// Time and reason of a call's refusal.
 fn told(last: &Refusal, shared: &Shared) -> String {
     let ago = words(shared.limiter.now().monotonic.since(last.at));
     let why = match last.why {

@@ -27,7 +27,7 @@ struct Live {
     watcher: Watcher,
     points: watch::Receiver<u64>,
     phase: watch::Receiver<Phase>,
-    /// Whether the page is that of the candidate.
+    /// True for the page of the candidate.
     of_candidate: bool,
     round: u64,
 }
@@ -85,8 +85,8 @@ impl Live {
     }
 }
 
-/// What a chart draws: times, then allowed, denied, refused in shadow and degraded a second, then the
-/// microseconds within which half and 99 of 100 were answered.
+/// Numbers that a chart draws: times, then allowed, denied, refused in shadow and degraded a second, then
+/// the microseconds within which half and 99 of 100 were answered.
 type Numbers = (Vec<i64>, [Vec<Option<f64>>; 6]);
 
 fn numbers(points: &[Point<Counts>]) -> Numbers {

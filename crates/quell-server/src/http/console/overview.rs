@@ -29,13 +29,13 @@ struct OverviewPage<'a> {
     viewer: &'a Viewer,
     now: Now<'a>,
     bans: Bans<'a>,
-    /// What the charts show, in numbers.
+    /// Numbers of the charts.
     spans: Vec<(&'static str, Tiles)>,
-    /// What people changed lately.
+    /// Changes that people made lately.
     changes: Vec<Change>,
 }
 
-/// What changes every second.
+/// Values that change every second.
 #[derive(Template)]
 #[template(path = "console/now.html")]
 pub(super) struct Now<'a> {
@@ -47,7 +47,7 @@ pub(super) struct Now<'a> {
     /// Each domain with its queries since the server started: allowed, denied, denied in shadow, without a rule.
     domains: Vec<(String, [u64; 4])>,
     refused: Vec<Key>,
-    /// How far back refusals are counted.
+    /// Length of the window in which refusals are counted.
     window: String,
 }
 
@@ -57,11 +57,11 @@ pub(super) struct Now<'a> {
 pub(super) struct Bans<'a> {
     viewer: &'a Viewer,
     bans: Vec<Key>,
-    /// How many there are; of some domains that is not known.
+    /// Number of bans; of some domains that is not known.
     total: Option<usize>,
-    /// Whether there may be others.
+    /// True if there may be others.
     has_more: bool,
-    /// Why there is no list.
+    /// Reason why there is no list.
     failure: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl<'a> Now<'a> {
         KeyTable::refused(&self.refused, &self.window, Some(command))
     }
 
-    /// What a person may see of this second.
+    /// Reads the values of this second that a person may see.
     pub(super) fn read(
         shared: &Shared,
         viewer: &'a Viewer,
@@ -124,7 +124,7 @@ impl<'a> Now<'a> {
     }
 }
 
-/// Whether the server is fine, for which a shared store is asked. `None` for a caller who is limited to some
+/// Health of the server, for which a shared store is asked. `None` for a caller who is limited to some
 /// domains.
 pub(super) async fn read_health(console: &Console, caller: &Caller) -> Option<Arc<HealthBody>> {
     match caller.is_whole() {
@@ -133,7 +133,7 @@ pub(super) async fn read_health(console: &Console, caller: &Caller) -> Option<Ar
     }
 }
 
-/// What the charts show, in numbers.
+/// Numbers of the charts.
 fn spans(shared: &Shared) -> Vec<(&'static str, Tiles)> {
     let spans = Span::ALL.into_iter().zip(["5 minutes", "hour", "day"]);
     let sums = spans.map(|(span, name)| Some((name, tiles(&shared.history.sum(span)?))));
@@ -197,7 +197,7 @@ impl<'a> Bans<'a> {
         }
     }
 
-    /// How many are shown of how many.
+    /// Number that is shown, and the total.
     fn shown(&self) -> String {
         let shown = self.bans.len();
         match (self.total, self.has_more) {

@@ -147,7 +147,7 @@ fn a_key_says_how_many_permits_are_held() {
     assert!(found().contains("1 of 2 permits are held"));
 }
 
-/// Who may only look does not learn how to end what is held.
+/// A reader does not learn how to end holds.
 #[test]
 fn readers_see_what_is_held_without_its_ids() {
     let guarded = Guarded::new("");
