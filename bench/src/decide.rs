@@ -45,7 +45,7 @@ const RATIOS: [(&str, &[Name], Name); 4] = [
     ),
 ];
 
-/// What `bench decide` measures.
+/// Settings of `bench decide`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Number of different keys.

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// How calls are spread over keys.
+/// Spread of calls over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Spread {
     /// Zipf with exponent 1: with a million keys, every 14th call asks for the first key, and half

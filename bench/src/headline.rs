@@ -46,7 +46,7 @@ const REPORT: Duration = Duration::from_millis(500);
 /// The longest that nodes may take until all have their parts.
 const JOINED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What happens when a scene begins.
+/// Event at the beginning of a scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Nothing,
@@ -67,10 +67,10 @@ const SCENES: [(&str, u64, Event); 6] = [
     ("node fenced", 15, Event::NodeIsFenced),
 ];
 
-/// How often demand moves.
+/// Number of times that demand moves.
 const MOVES: u64 = 10;
 
-/// What `bench headline` measures.
+/// Settings of `bench headline`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Runs, of two and a half minutes each.
@@ -142,7 +142,7 @@ struct Stage {
     coordinators: Vec<(String, Option<Running>)>,
     nodes: Vec<Option<Running>>,
     begin: u64,
-    /// What each node is offered, from so many milliseconds on.
+    /// Load offered to each node, from so many milliseconds on.
     offers: Vec<Vec<(u64, u64)>>,
     burst: u64,
     /// Dropped last.
@@ -318,7 +318,7 @@ impl Stage {
         (0..NODES).max_by_key(rate).unwrap_or(0)
     }
 
-    /// What an orchestrator does that knows that a node is dead.
+    /// Fences a node as an orchestrator does that knows that the node is dead.
     fn fence(&self, node: usize) -> Result<()> {
         let (leader, status) = self.leader()?;
         let member = node + 1;
@@ -346,7 +346,7 @@ impl Stage {
     }
 }
 
-/// What each node is offered, from so many milliseconds on: twice the limit in all.
+/// Load offered to each node, from so many milliseconds on: twice the limit in all.
 fn offers(random: &mut Random) -> Vec<Vec<(u64, u64)>> {
     let mut parts = [1_000_000_000_u64; NODES];
     for busier in 1..NODES {

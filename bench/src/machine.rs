@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// What a reader must know to judge a figure.
+/// Facts about the machine that a reader must know to judge a figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) date: String,

@@ -23,7 +23,7 @@ const OVERHEAD: &str = "Bytes per key of 17 bytes, each charged once and none at
 /// The largest possible number of reservations.
 const MAX_HELD: u64 = 1_000_000;
 
-/// What `bench memory` measures.
+/// Settings of `bench memory`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Numbers of keys.

@@ -31,7 +31,7 @@ const PLANS: usize = 5;
 /// Rule sets that are kept at a time, so that their memory can be told from what a parser left behind.
 const KEPT: u64 = 4;
 
-/// What `bench overrides` measures.
+/// Settings of `bench overrides`.
 #[derive(Args, Debug, serde::Serialize)]
 pub(crate) struct Settings {
     /// The number of overrides.

@@ -64,7 +64,7 @@ impl Running {
         Ok(Self { child, log })
     }
 
-    /// Whether it has not ended by itself.
+    /// Returns true until the process has ended by itself.
     ///
     /// # Errors
     /// If the system does not say.

@@ -24,7 +24,7 @@ const OVERHEAD: &str = "The clients share the machine with Redis and `quell serv
     smallest script that can be one: it keeps a bare number, answers one number, knows one rate and \
     trusts its clock.";
 
-/// What `bench redis` measures.
+/// Settings of `bench redis`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Runs of each rival; rivals alternate.

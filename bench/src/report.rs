@@ -15,7 +15,7 @@ use crate::machine::{Machine, bench_folder};
 pub(crate) struct Report {
     command: &'static str,
     question: &'static str,
-    /// What the measurement itself costs, and how to read the figures.
+    /// Cost of the measurement itself, and how to read the figures.
     overhead: &'static str,
     machine: Machine,
     /// The command's options, with defaults filled in.

@@ -27,13 +27,13 @@ const OVERHEAD: &str = "ns of processor time per call of `Limiter::try_acquire_l
     text to rules in force, `reload` the same with every limit changed; us are those of a caller who \
     asks without a pause while rules are reloaded, and include all that the machine does besides.";
 
-/// What `bench rules` measures.
+/// Settings of `bench rules`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Numbers of rules.
     #[arg(long, value_delimiter = ',', default_value = "1,100,10000")]
     rules: Vec<usize>,
-    /// What rules match on, besides the method.
+    /// Properties on which rules match, besides the method.
     #[arg(long, value_delimiter = ',', default_value = "path,address")]
     by: Vec<By>,
     /// The queries to ask; choose a single one for callgrind.
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     json: bool,
 }
 
-/// What distinguishes the rules of a file.
+/// Difference between the rules of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 enum By {
     Path,

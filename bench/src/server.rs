@@ -31,7 +31,7 @@ const FIRST_CONNECTIONS: u64 = 5_000;
 /// The most connections of one run: each keeps one of the client's ports for a while.
 const MAX_CONNECTIONS: u64 = 20_000;
 
-/// What `bench server` measures.
+/// Settings of `bench server`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Commands that a connection sends before it waits.

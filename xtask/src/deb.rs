@@ -60,7 +60,7 @@ const COMPLETIONS: [(&str, &str); 3] = [
 
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// What is made, and where.
+/// Version, architecture and place of the package.
 #[derive(Debug, PartialEq, Eq)]
 struct Settings {
     /// Without one, an optimised build.
@@ -194,7 +194,7 @@ fn package(settings: &Settings, root: &Path, binary: &Path, tree: &Path) -> Resu
     Ok(deb)
 }
 
-/// What the control file says.
+/// Fields of the control file.
 struct Control {
     version: String,
     architecture: String,

@@ -1,4 +1,4 @@
-//! What the tests need besides cargo: real clients, because a server is tested with the programs
+//! Programs that the tests need besides cargo: real clients, because a server is tested with the programs
 //! that people use with it.
 //!
 //! Nothing is fetched that is already there, so a second run takes no time. If something cannot be
@@ -194,7 +194,7 @@ fn apt_get(as_root: &[&str], arguments: &[&str]) -> Result<()> {
     programs::run(Command::new(words[0]).args(&words[1..]))
 }
 
-/// Whether a file is below `/usr/lib/<architecture>`.
+/// Returns true if a file is below `/usr/lib/<architecture>`.
 fn has_library(file: &str) -> bool {
     let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     folders

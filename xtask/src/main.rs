@@ -115,7 +115,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// Whether these arguments ask for help, and for which command; `Some(None)` means all of them.
+/// Command for which these arguments ask for help, if they do; `Some(None)` means all of them.
 fn asks_for_help<'w>(words: &[&'w str]) -> Option<Option<&'w str>> {
     let is_known = |word: &&str| COMMANDS.iter().any(|(name, ..)| name == word);
     match words {

@@ -33,7 +33,7 @@ pub(crate) fn share_target(command: &mut Command, target: &Path) {
     }
 }
 
-/// Whether `PATH` has a program of this name.
+/// Returns true if `PATH` has a program of this name.
 pub(crate) fn is_on_path(program: &str) -> bool {
     let Some(path) = env::var_os("PATH") else {
         return false;
@@ -77,7 +77,7 @@ pub(crate) fn run_and_hear(command: &mut Command) -> Result<String> {
     Ok(told)
 }
 
-/// Whether a command can be started and succeeds. Its output is not shown.
+/// Returns true if a command can be started and succeeds. Its output is not shown.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())

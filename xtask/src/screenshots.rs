@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{programs, repository};
 
-/// Where the pictures are.
+/// Folder of the pictures.
 const FOLDER: &str = "docs/images";
 
 /// For how long the fleet in them was asked, so that charts show something.

@@ -100,7 +100,7 @@ fn round(root: &Path, seed: u64) -> Result<()> {
     programs::run(large.arg(LARGE).env("QUELL_OUTAGE_S", OUTAGE_S))
 }
 
-/// Where the round of this seed begins in the matrix: the next one begins where it ends.
+/// Beginning of this seed's round in the matrix: the next one begins where it ends.
 const fn first_cell(seed: u64) -> u64 {
     seed.wrapping_mul(CELLS)
 }

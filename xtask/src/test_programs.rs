@@ -131,7 +131,7 @@ struct Job {
     turn: Turn,
 }
 
-/// When a job runs.
+/// Turn of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// First, and no other such job meanwhile.
@@ -142,7 +142,7 @@ enum Turn {
     Others,
 }
 
-/// How a job ended.
+/// End of a job.
 struct Ended {
     name: String,
     again: String,

@@ -10,10 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{programs, repository, terminal};
 
-/// Where the files are.
+/// Folder of the files.
 const FOLDER: &str = "crates/quell-host/src/console/vendored";
 
-/// What is recorded of them.
+/// Record of the files.
 const RECORD: &str = "files.toml";
 
 /// A package of npm, and the files that are taken from it: where they are in it.
@@ -92,7 +92,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
 }
 
-/// What is recorded of a file.
+/// Record of a file.
 fn entry(package: &Package, name: &str, path: &Path) -> Result<String> {
     let (of, version, license) = (package.name, package.version, package.license);
     let sha256 = digest(path)?;

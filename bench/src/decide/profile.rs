@@ -15,13 +15,13 @@ use super::{Answer, ask_all};
 use crate::draws::{self, Spread};
 use crate::machine::processor_time;
 
-/// What `bench profile` repeats.
+/// Settings of `bench profile`.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
     /// The rival.
     #[arg(long, value_enum, default_value = "quell")]
     rival: Name,
-    /// How calls are spread over keys.
+    /// Spread of calls over keys.
     #[arg(long, value_enum, default_value = "uniform")]
     spread: Spread,
     /// The answer that every call gets.

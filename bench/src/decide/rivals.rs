@@ -32,7 +32,7 @@ const NEVER_USED_UP: u32 = 100_000_000;
 
 /// A limiter on keys.
 pub(super) trait Rival: Sync + Sized {
-    /// Whether the answer has no meaning.
+    /// True if the answer has no meaning.
     const DECIDES_NOTHING: bool = false;
 
     /// A limiter for about `keys` keys that gives this answer to every call except each key's
@@ -116,7 +116,8 @@ impl Name {
     }
 }
 
-/// Whether a limiter lets the call pass. Its whole answer is computed, and not moved: that is 250 bytes.
+/// Returns true if a limiter lets the call pass. Its whole answer is computed, and not moved: that is 250
+/// bytes.
 pub(super) fn is_allowed(verdict: &Result<Verdict, AskError>) -> bool {
     black_box(verdict).as_ref().is_ok_and(Verdict::is_allow)
 }

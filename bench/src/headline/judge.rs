@@ -23,7 +23,7 @@ fn millis(bins: usize) -> f64 {
     bins as f64 * 1_000.0 / SECOND as f64
 }
 
-/// What one node counted: bins with calls asked and admitted.
+/// Counts of one node: bins with calls asked and admitted.
 pub(super) struct Counts(Vec<(u64, u64, u64)>);
 
 impl Counts {

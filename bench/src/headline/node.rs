@@ -18,7 +18,7 @@ use quell_store::shares::SharesStore;
 
 use super::{BIN, DOMAIN, host_time};
 
-/// How long the load rests when it has asked what is due.
+/// Pause of the load when it has asked what is due.
 const REST: Duration = Duration::from_millis(1);
 
 /// So many calls are dated by one reading of the clock.
@@ -27,7 +27,7 @@ const CHUNK: u32 = 64;
 /// Calls that became due while the process did not run are asked later, up to those of so long.
 const LATE: f64 = 0.25;
 
-/// What `bench headline-node` does. `headline` starts it.
+/// Settings of `bench headline-node`. `headline` starts it.
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
     /// The coordinators.
@@ -45,7 +45,7 @@ pub(crate) struct Settings {
     /// Calls per second from so many milliseconds on: MILLIS=RATE.
     #[arg(long = "offer", required = true, value_parser = offer)]
     offers: Vec<(u64, u64)>,
-    /// Where counts are written, one line for each 10 ms: its number, calls asked, calls admitted.
+    /// File for the counts, one line for each 10 ms: its number, calls asked, calls admitted.
     #[arg(long)]
     counts: PathBuf,
 }

@@ -53,7 +53,7 @@ impl Name {
         }
     }
 
-    /// Whether the subject holds at most a million.
+    /// Returns true if the subject holds at most a million.
     pub(super) const fn is_held(self) -> bool {
         matches!(self, Self::QuellReservations | Self::QuellReservationsApart)
     }
@@ -75,7 +75,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// What the process uses now.
+    /// Current usage of the process.
     pub(crate) fn now() -> Result<Self> {
         Ok(Self {
             allocated: ALLOCATOR.allocated() as u64,
@@ -84,7 +84,7 @@ impl Growth {
         })
     }
 
-    /// How much more the process uses now.
+    /// Usage of the process beyond `self`.
     pub(crate) fn until_now(self) -> Result<Self> {
         let now = Self::now()?;
         Ok(Self {

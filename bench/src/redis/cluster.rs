@@ -25,10 +25,10 @@ const OVERHEAD: &str = "All primaries and the client share the processors of thi
     with three of them is bound by these. The capacity is what the primaries could answer with a processor \
     each: calls by the processor time of the busiest one, from its own INFO.";
 
-/// How far the share of a primary may be from the mean.
+/// Greatest distance of a primary's share from the mean.
 const MAX_APART: f64 = 0.1;
 
-/// What `bench cluster` measures.
+/// Settings of `bench cluster`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Runs of each number of primaries, in turn.
@@ -231,7 +231,7 @@ impl Primaries {
             .collect()
     }
 
-    /// How often each has looked up a key, to the mean: a call looks up its own.
+    /// Number of keys that each primary has looked up, relative to the mean: a call looks up its own.
     fn shares(&self) -> Result<Vec<f64>> {
         let mut lookups = Vec::new();
         for (_, address) in &self.servers {

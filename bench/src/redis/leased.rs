@@ -30,13 +30,13 @@ const OVERHEAD: &str = "Nodes, callers and Redis share the processors of this ma
     INFO. An admission is dated when its caller has the answer, so what strict is above its limit is the error of \
     the measurement.";
 
-/// Who decides.
+/// Rungs that decide.
 const RUNGS: [&str; 3] = ["strict", "leased", "synced"];
 
 /// Tasks that ask.
 const CALLERS: usize = 128;
 
-/// How often a caller comes.
+/// Interval of a caller's calls.
 const TICK: Duration = Duration::from_millis(10);
 
 /// Calls that a caller makes before it lets others run.
@@ -51,19 +51,19 @@ const HOT: &str = "rate: 20000000/s, burst: 20000000, max_over_admission: 1%, no
 /// The limit of each of many keys: the busiest are refused now and then.
 const EACH: &str = "rate: 1000/s, burst: 1000, max_over_admission: 10%, nodes: 2";
 
-/// What two nodes share, and how many times this is offered to them.
+/// Limit that two nodes share, and the load as multiples of it.
 const SHARED: &str = "rate: 2000/s, burst: 2000, max_over_admission: 1%, nodes: 2";
 const RATE: u64 = 2_000;
 const BURST: u64 = 2_000;
 const OVERLOADS: [u64; 3] = [2, 10, 40];
 
-/// How long a run goes on before it counts, so that the burst is used up.
+/// Time for which a run goes on before it counts, so that the burst is used up.
 const WARM: Duration = Duration::from_millis(2_500);
 
-/// Whether demand stays where it is.
+/// Shapes of demand: it stays, or it moves.
 const SHAPES: [(&str, bool); 2] = [("still", false), ("moves", true)];
 
-/// When all callers go to the other node.
+/// Interval at which all callers go to the other node.
 const SHIFT: Duration = Duration::from_millis(700);
 
 /// The parts that can be measured separately.
@@ -77,7 +77,7 @@ enum Part {
     Excess,
 }
 
-/// What `bench leased` measures.
+/// Settings of `bench leased`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
     /// Measure only these.
@@ -154,11 +154,11 @@ fn node(lab: &Lab, rung: &str, limit: &str) -> Result<Node> {
     Ok(Arc::new(node))
 }
 
-/// What the callers of a run do.
+/// Plan of a run's callers.
 #[derive(Clone)]
 struct Plan {
     nodes: Vec<Node>,
-    /// Whether all callers ask one node, now this one and now that one.
+    /// True if all callers ask one node, now this one and now that one.
     is_moving: bool,
     keys: Arc<[String]>,
     /// Calls per second of all callers.
@@ -166,15 +166,15 @@ struct Plan {
     time: Duration,
 }
 
-/// What happened in a run, or to one caller.
+/// Counts of a run, or of one caller.
 #[derive(Debug, Default)]
 struct Asked {
     calls: u64,
-    /// When calls were admitted, if that is asked for.
+    /// Instants at which calls were admitted, if that is asked for.
     admitted: Vec<Monotonic>,
 }
 
-/// What a run cost.
+/// Cost of a run.
 struct Cost {
     asked: Asked,
     seconds: f64,

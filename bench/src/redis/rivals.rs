@@ -1,4 +1,4 @@
-//! What people run on Redis today: the smallest possible GCRA script.
+//! Rival that people run on Redis today: the smallest possible GCRA script.
 
 /// As small as possible: one number in, one number out, no key format of its own, a limit that
 /// cannot change, and a clock that never goes back.

@@ -26,7 +26,7 @@ const PIPELINE: usize = 16;
 /// Ways to ask, in the order of the table.
 const WAYS: [&str; 3] = ["smallest GCRA, asked directly", "in process", "quell serve"];
 
-/// What is asked, and what it costs.
+/// Subjects of the measurement.
 struct Subjects {
     in_process: Arc<quell::Limiter<quell_redis::RedisStore>>,
     runtime: tokio::runtime::Runtime,

@@ -51,7 +51,7 @@ impl Wire {
         Ok(micros)
     }
 
-    /// How often the server has run a command.
+    /// Number of times that the server has run a command.
     pub(super) fn calls(&mut self, command: &str) -> Result<u64> {
         let line = self.info("commandstats", &format!("cmdstat_{command}"))?;
         let calls = line

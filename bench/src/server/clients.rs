@@ -17,13 +17,13 @@ const KEYS: u32 = 100_000;
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) address: SocketAddr,
-    /// What a client shows.
+    /// Token that a client presents.
     pub(super) token: Option<String>,
-    /// Whether it speaks TLS, with a certificate that nobody vouches for.
+    /// True if the client speaks TLS, with a certificate that no CA vouches for.
     pub(super) has_tls: bool,
 }
 
-/// What each connection of `redis-benchmark` does.
+/// Load of each connection of `redis-benchmark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
     /// It sends so many commands before it waits.

@@ -23,16 +23,16 @@ const COORDINATORS: usize = 2;
 /// Nodes of a fleet.
 const NODES: u32 = 3;
 
-/// Where coordinators say that they are: not on this machine, and without TLS.
+/// URL that coordinators announce: not on this machine, and without TLS.
 const NOWHERE: &str = "http://192.0.2.1:7600";
 
 /// Durations of the protocol that fit into a run.
 const SHORT: [&str; 4] = ["--leader-ttl", "1s", "--report", "200ms"];
 
-/// How far clocks may drift apart.
+/// Greatest drift of clocks.
 pub(crate) const DRIFT: f64 = 1.001;
 
-/// How close nodes came to exceeding their limit of `rate` a second and `burst`, in calls: negative.
+/// Excess of nodes over their limit of `rate` a second and `burst`, in calls: negative below it.
 ///
 /// # Errors
 /// They admitted more, in some interval.
@@ -45,9 +45,9 @@ pub(crate) fn excess(account: &Account, rate: f64, burst: f64) -> Result<f64> {
 /// Durations of the protocol that differ between scenarios.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Durations {
-    /// How long a node keeps its share without an answer.
+    /// Time for which a node keeps its share without an answer.
     pub(crate) lease: Duration,
-    /// How long it then keeps its static share.
+    /// Time for which it then keeps its static share.
     pub(crate) hold: Duration,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Fleet {
     backs: Vec<Proxy>,
     /// Between each node and each coordinator, by node.
     fronts: Vec<Vec<Proxy>>,
-    /// Where the nodes are asked.
+    /// Ports of the nodes.
     pub(crate) ports: Vec<u16>,
     _folder: TempDir,
 }

@@ -17,10 +17,10 @@ use crate::rng::Rng;
 /// The most calls of one client: this bounds a run by count, not only by time.
 const MAX_CALLS: usize = 20_000;
 
-/// How long a server waits for its store by default.
+/// Default time that a server waits for its store.
 const STORE_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Which ports the clients of a load ask now. Clones share it.
+/// Ports that the clients of a load ask now. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Aim(Arc<AtomicU64>);
 
@@ -153,7 +153,7 @@ pub(crate) struct Call {
     pub(crate) said: String,
 }
 
-/// What an answer means to the caller.
+/// Meaning of an answer for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Allowed,
@@ -250,14 +250,14 @@ impl Account {
         times.filter(|(from, until)| from <= until).collect()
     }
 
-    /// How many calls were admitted without the store during one of these times. They may have
-    /// reached the store, which then charged them, or not: this cannot be known, and no debt is
-    /// recorded for them.
+    /// Number of calls that were admitted without the store during one of these times. They may have
+    /// reached the store, which then charged them, or not: this cannot be known, and no debt is recorded
+    /// for them.
     pub(crate) fn on_the_way(&self, times: &[(Instant, Instant)]) -> usize {
         self.count(|call| call.is_degraded && call.is_allowed_in(times))
     }
 
-    /// How many calls were admitted during one of these times.
+    /// Number of calls that were admitted during one of these times.
     pub(crate) fn allowed_in(&self, times: &[(Instant, Instant)]) -> usize {
         self.count(|call| call.is_allowed_in(times))
     }
@@ -278,7 +278,7 @@ impl Account {
         }
     }
 
-    /// How many calls each user was allowed.
+    /// Number of allowed calls of each user.
     pub(crate) fn per_user(&self) -> BTreeMap<&str, usize> {
         let mut users = BTreeMap::new();
         for call in &self.calls {

@@ -41,7 +41,7 @@ const BRIEF: u64 = 60;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Which scenarios to run; without it, all that take no longer than a minute.
+    /// Scenarios to run; without it, all that take no longer than a minute.
     #[arg(value_name = "SCENARIO")]
     names: Vec<String>,
     /// After one round, run further rounds with other seeds as far as they fit into this time.
@@ -106,7 +106,7 @@ fn start() -> Result<usize> {
     })
 }
 
-/// How many scenarios run in parallel: most of them wait most of the time.
+/// Number of scenarios that run in parallel: most of them wait most of the time.
 const BESIDE: usize = 3;
 
 /// Runs as many rounds as are wanted, and further rounds as far as their scenarios fit into the time. Returns how

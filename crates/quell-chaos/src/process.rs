@@ -13,7 +13,7 @@ pub(crate) use quell_testkit::wait::PATIENCE;
 
 use crate::stall::Stopwatch;
 
-/// How often a condition is checked.
+/// Interval at which a condition is checked.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// Starts a command without the user's environment settings. The folder may hold its files.

@@ -13,13 +13,13 @@ use crate::process::{PATIENCE, wait};
 use crate::resp::{Reply, command};
 use crate::rng::Rng;
 
-/// How long a store may take to answer an operator's command.
+/// Longest time of a store's answer to an operator's command.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Sentinels take a primary for gone after this silence.
 const DOWN_AFTER: Duration = Duration::from_secs(1);
 
-/// What servers of a store are started with, for faults that need it.
+/// Options with which servers of a store are started, for faults that need it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extras {
     /// Each has a clock of its own that can be set.
@@ -245,7 +245,7 @@ impl Cluster {
     }
 }
 
-/// Whether a server says that it is a primary.
+/// Returns true if a server says that it is a primary.
 pub(crate) async fn is_primary(server: &Redis) -> bool {
     let role = server.command(&["ROLE"]).await;
     role.is_ok_and(|role| role.text().starts_with("master"))

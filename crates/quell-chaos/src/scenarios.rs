@@ -28,9 +28,9 @@ use crate::rng::Rng;
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) promise: &'static str,
-    /// How long a run takes. One of more than a minute runs only if it is named.
+    /// Duration of a run. One of more than a minute runs only if it is named.
     pub(crate) seconds: u64,
-    /// Whether it must run alone on the machine.
+    /// True if the scenario must run alone on the machine.
     pub(crate) is_alone: bool,
     pub(crate) run: for<'a> fn(&'a mut Rng) -> LocalBoxFuture<'a, Result<String>>,
 }

@@ -134,7 +134,7 @@ impl Server {
         Ok((since, Instant::now()))
     }
 
-    /// What the store has counted of a limit for a user, according to a peek.
+    /// Number that the store has counted of a limit for a user, according to a peek.
     pub(crate) async fn used(&self, path: &str, user: &str, limit: usize) -> Result<usize> {
         let body = json!({"domain": "d", "entries": {"path": path, "user": user}});
         let said = self.client().post("/v1/peek", &body).await?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long the thread sleeps. If it wakes up less than that too late, this is not a stall.
+/// Duration of the thread's sleep. If it wakes up less than that too late, this is not a stall.
 const NAP: Duration = Duration::from_millis(10);
 
 static STALLED_NANOS: AtomicU64 = AtomicU64::new(0);
@@ -54,7 +54,7 @@ impl Stopwatch {
         self.start.elapsed().saturating_sub(self.stalls())
     }
 
-    /// How long the machine has stalled since the stopwatch was started.
+    /// Time for which the machine has stalled since the stopwatch was started.
     pub(crate) fn stalls(&self) -> Duration {
         so_far().saturating_sub(self.stalled)
     }

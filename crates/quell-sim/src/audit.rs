@@ -12,7 +12,7 @@ use quell_shares::plan::Drift;
 
 const SECOND: u64 = 1_000_000_000;
 const MICROS: u64 = 1_000_000;
-/// When the first call comes.
+/// Instant of the first call.
 pub(crate) const START: u64 = 1_000 * SECOND;
 
 /// The limit of a key, and what was admitted of it.
@@ -24,7 +24,7 @@ pub(crate) enum Audit {
         end: u64,
         used: u64,
         limit: u64,
-        /// Whether the present one may overlap with one of a store that has forgotten its beginning.
+        /// True if the present window may overlap with one of a store that has forgotten its beginning.
         is_stretched: bool,
     },
     Sliding {

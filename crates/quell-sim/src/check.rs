@@ -13,7 +13,7 @@ pub struct Violation {
     pub at: u64,
     /// Name of the broken promise.
     pub promise: &'static str,
-    /// What was observed.
+    /// Text of the finding.
     pub text: String,
 }
 

@@ -24,7 +24,7 @@ impl Clock {
         self.origin = self.origin.saturating_sub(nanos);
     }
 
-    /// What the clock shows at a true time.
+    /// Reading of the clock at a true time.
     #[must_use]
     pub fn local(&self, real: u64) -> Monotonic {
         // 500 s x 10^6 is far below 2^63 in microseconds; the remainder is split off to keep

@@ -17,7 +17,7 @@ pub const KEY_LASTS: Duration = Duration::from_secs(3);
 /// A coordinator's process, or the place for one that is down.
 #[derive(Clone, Debug)]
 pub struct Chair {
-    /// Whether the process runs.
+    /// True while the process runs.
     pub alive: bool,
     /// Number of processes started so far.
     pub life: u32,
@@ -69,7 +69,7 @@ impl Chair {
         self.core = Coordinator::new(self.drift, KEY_LASTS);
     }
 
-    /// What to ask the store: once a second, to keep the key or to get it.
+    /// Request for the store: once a second, to keep the key or to get it.
     pub fn asks(&mut self, now: u64) -> Option<Ask> {
         let local = self.clock.local(now);
         if now < self.asked + SECOND {

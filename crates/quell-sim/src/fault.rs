@@ -57,9 +57,9 @@ pub enum Fault {
     TakeBack,
     /// Messages between a node and a coordinator are lost, in one direction or both.
     Cut {
-        /// Which node.
+        /// Number of the node.
         node: usize,
-        /// Which coordinator.
+        /// Number of the coordinator.
         chair: usize,
         /// Requests are lost.
         up: bool,
@@ -92,7 +92,7 @@ pub enum Fault {
     Backup,
     /// The store is restored from the backup.
     Restore {
-        /// Whether its revisions go on from a higher number.
+        /// True if the store's revisions go on from a higher number.
         bump: bool,
     },
     /// An operator raises the generation.
@@ -108,7 +108,7 @@ pub enum Fault {
     Quiet,
 }
 
-/// What the console changes.
+/// Change through the console.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
     /// Sets rates and bursts to this percentage of their first values.
@@ -141,7 +141,7 @@ pub enum Change {
     Limit,
 }
 
-/// How often each fault happened.
+/// Number of times that each fault happened.
 #[derive(Clone, Debug, Default)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub struct Counts {
@@ -590,7 +590,7 @@ fn set_rates(plan: &mut Plan, first: &[Limit], percent: u64) {
     }
 }
 
-/// Whether the plan has a seat for every node.
+/// Returns true if the plan has a seat for every node.
 pub(crate) fn has_seats(world: &World) -> bool {
     usize::try_from(world.store.record.plan.size.seats)
         .is_ok_and(|seats| seats >= world.nodes.len())

@@ -11,12 +11,12 @@
 //! A grant counts when the store made it, even though the node hears of it later, and only if its answer was
 //! that of the node's last request, which the node had not given up: other grants are forfeited.
 
-/// What one process charged, used and gave back.
+/// Units that one process charged, used and gave back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseLedger {
     /// The number of the request whose answer would be taken.
     open: Option<u64>,
-    /// When, what was granted, and what was used or given back.
+    /// Time, units granted, and units used or given back.
     entries: Vec<(u64, u64, u64)>,
 }
 

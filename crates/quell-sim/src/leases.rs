@@ -29,7 +29,7 @@ use crate::lease_ledger::LeaseLedger;
 use crate::shared_key::{Answer, Call, Event, MS, Outcome, Protocol, Sent, Setup, SharedKey};
 use crate::shared_store::{ClockStep, Word};
 
-/// How long a grant lasts.
+/// Lifetime of a grant.
 const LIFE_NANOS: u64 = 500 * MS;
 
 /// Runs a setup to its end, or to the first violation. Nothing happens if the limit cannot be leased.
@@ -44,7 +44,7 @@ pub fn run(setup: Setup) -> Outcome {
     shared.outcome
 }
 
-/// What each process charged, used and gave back: by node and start.
+/// Units that each process charged, used and gave back: by node and start.
 #[derive(Default)]
 struct Leased {
     ledgers: BTreeMap<(usize, u64), LeaseLedger>,

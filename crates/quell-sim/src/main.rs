@@ -18,7 +18,7 @@ use quell_sim::{figure, many, utilisation};
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// How many seeds to run with random faults.
+    /// Number of seeds to run with random faults.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
     /// The first seed, or the only one with --trace.

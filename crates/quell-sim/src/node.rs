@@ -17,14 +17,14 @@ pub fn rule_name(rule: usize) -> Name {
     format!("rule-{rule}").into()
 }
 
-/// What a node has of one limit.
+/// Share of a node in one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitBucket {
     /// The limit.
     pub limit: LimitId,
-    /// What callers draw from.
+    /// Bucket that callers draw from.
     pub bucket: Bucket,
-    /// What the schedules granted, counted independently of the bucket.
+    /// Units that the schedules granted, counted independently of the bucket.
     pub meter: Meter,
 }
 
@@ -35,7 +35,7 @@ pub struct Node {
     pub id: MemberId,
     /// Its weight.
     pub weight: u32,
-    /// Whether the process runs.
+    /// True while the process runs.
     pub alive: bool,
     /// Number of processes started so far: messages for an earlier process are not delivered.
     pub life: u32,
@@ -51,7 +51,7 @@ pub struct Node {
     pub groups: Vec<Name>,
     /// The limits of each rule that it was ever told of, in a file; the last one is the rule's.
     pub known: Vec<Vec<LimitId>>,
-    /// What it has, in the order of the limits.
+    /// Shares of the node, in the order of the limits.
     pub buckets: Vec<LimitBucket>,
     /// The revision of the plan that the buckets follow.
     pub revision: u64,
@@ -72,7 +72,7 @@ pub struct Node {
     pub talks_to: usize,
     /// Reports that were not answered.
     pub unanswered: u32,
-    /// Whether to send another report as soon as an adoption is sealed.
+    /// True if another report is sent as soon as an adoption is sealed.
     pub hasty: bool,
     /// The revision of the plan that it is counted as following.
     pub counted: Option<u64>,
@@ -195,7 +195,7 @@ impl Node {
         at.ok().and_then(|at| Some(&self.buckets.get(at)?.bucket))
     }
 
-    /// What was offered since the last report, and now is reported.
+    /// Returns the demand since the last report, which counts as reported now.
     pub fn take_loads(&mut self) -> Vec<Load> {
         let loads = self.loads.iter_mut().zip(&self.known);
         let load = |(load, known): (&mut Load, &Vec<LimitId>)| {
@@ -298,7 +298,7 @@ impl Node {
         curve.push((from, schedule.last().rate));
     }
 
-    /// Whether the process runs and its member is active.
+    /// Returns true if the process runs and its member is active.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.alive && self.member.stage() == Stage::Active

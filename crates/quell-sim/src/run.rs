@@ -16,7 +16,7 @@ use crate::world::World;
 /// The outcome of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Which seed.
+    /// Seed of the run.
     pub seed: u64,
     /// The first violation, if any.
     pub violation: Option<Violation>,
@@ -107,8 +107,8 @@ fn weight_of(world: &World, rule: usize) -> u64 {
         .max(1)
 }
 
-/// What each member gets of a limit by weighted max-min, if what is planned for each is what it wants
-/// with the largest margin, a fifth, and a whole call.
+/// Part of each member in a limit by weighted max-min, if the planned part of each is its demand with the
+/// largest margin, a fifth, and a whole call.
 fn fair_parts(world: &World, limit: usize, call: u64) -> Vec<u64> {
     let plan = &world.store.record.plan;
     let rate = plan
@@ -201,7 +201,7 @@ pub fn settled(world: &mut World) -> Option<u64> {
     Some(mean / judged.max(1))
 }
 
-/// What each member may use now, by rule.
+/// Current quota of each member, by rule.
 fn may(world: &World) -> Vec<Vec<u64>> {
     let rates = |node: &Node| {
         let local = node.clock.local(world.now);

@@ -24,7 +24,7 @@ use crate::world::{Event, World};
 pub struct Schedule {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it does.
+    /// Description of the schedule.
     pub about: &'static str,
     /// Changes the numbers of the run.
     pub prepare: fn(&mut Setup),
@@ -295,7 +295,7 @@ pub fn begin(world: &mut World) {
     pass(world, 20_000);
 }
 
-/// What a member may use now, in units per second.
+/// Current quota of a member, in units per second.
 #[must_use]
 pub fn may(world: &World, node: usize) -> u64 {
     let node = &world.nodes[node];
@@ -304,7 +304,7 @@ pub fn may(world: &World, node: usize) -> u64 {
     bucket.map_or(0, |bucket| bucket.schedule().at(local).rate) / MICRO
 }
 
-/// What a member may save up now, in units.
+/// Units that a member may save up now.
 fn saves(world: &World, node: usize) -> u64 {
     let node = &world.nodes[node];
     let local = node.clock.local(world.now);

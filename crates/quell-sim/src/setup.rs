@@ -47,7 +47,7 @@ pub struct Setup {
     pub begins_with: usize,
     /// The weight of each member.
     pub weights: Vec<u32>,
-    /// Whether each member is in the plan's group, if that has one.
+    /// Membership of each member in the plan's group, if the plan has one.
     pub memberships: Vec<bool>,
     /// Number of coordinators.
     pub coordinators: usize,
@@ -57,11 +57,11 @@ pub struct Setup {
     pub ppm: i64,
     /// Percentage of messages lost, and of messages duplicated.
     pub loss: u64,
-    /// Whether messages are delayed by seconds, those to and from the store among them.
+    /// True if messages are delayed by seconds, those to and from the store among them.
     pub slow: bool,
-    /// When faults begin and end.
+    /// Beginning and end of the faults.
     pub faults: (u64, u64),
-    /// When the run ends.
+    /// End of the run.
     pub ends: u64,
 }
 

@@ -30,25 +30,25 @@ const SECOND: u64 = 1_000 * MS;
 const DRIFT: u64 = 500;
 /// After how long without an answer a node gives up.
 const GIVES_UP: u64 = 100 * MS;
-/// How long a node, or a call on it, pauses at most: longer than a lease lasts.
+/// Longest pause of a node, or of a call on it: longer than a lease lasts.
 const LONGEST_PAUSE: u64 = 1_500 * MS;
 /// Of 100 calls, how many are paused between reading the clock and deciding, under faults.
 const LATE: u64 = 1;
 /// Callers of one node that wait at a time.
 const MAX_WAITING: usize = 20;
 
-/// What is simulated.
+/// Setup of a simulation.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Determines the whole run.
     pub seed: u64,
     /// The limit of the key.
     pub limit: Limit,
-    /// How far it may be exceeded.
+    /// Amount by which the limit may be exceeded.
     pub over: OverAdmission,
-    /// How many nodes there are at most, as the rule says.
+    /// Greatest number of nodes, as the rule says.
     pub nodes: u32,
-    /// How many run in addition, which the rule does not know of.
+    /// Number of nodes that run in addition, which the rule does not know of.
     pub more: u32,
     /// Of all, how many have no callers.
     pub idle: u32,
@@ -60,12 +60,12 @@ pub struct Setup {
     pub turn: Option<Duration>,
     /// Simulated time.
     pub seconds: u64,
-    /// Whether anything goes wrong.
+    /// True if anything goes wrong.
     pub faults: bool,
 }
 
 impl Setup {
-    /// What the rule says.
+    /// Policy of the rule.
     #[must_use]
     pub fn policy(&self) -> LeasePolicy {
         LeasePolicy {
@@ -75,7 +75,7 @@ impl Setup {
     }
 }
 
-/// What came of it.
+/// Outcome of a simulation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The first promise that was broken, and by how much.
@@ -100,15 +100,15 @@ pub struct Outcome {
     pub paid: u64,
 }
 
-/// How nodes share a key. It holds what it keeps of all of them.
+/// Protocol by which nodes share a key. It holds what it keeps of all of them.
 pub(crate) trait Protocol: Sized {
-    /// What one process has.
+    /// State of one process.
     type Process: Default;
-    /// What a node asks the store.
+    /// Request of a node to the store.
     type Request: Copy;
-    /// What the store keeps beside the key's state.
+    /// Records that the store keeps beside the key's state.
     type Records: Clone + Default;
-    /// What happens in this protocol alone.
+    /// Event of this protocol alone.
     type Event;
 
     /// A node decides on a call, and is not paused.
@@ -131,9 +131,9 @@ pub(crate) trait Protocol: Sized {
 #[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) cost: u64,
-    /// How often it waited already.
+    /// Number of times that it waited already.
     pub(crate) waits: u8,
-    /// When it came, by its node's clock, if it was paused after reading that.
+    /// Instant at which it came, by its node's clock, if it was paused after reading that.
     pub(crate) read: Option<Monotonic>,
 }
 
@@ -144,7 +144,7 @@ impl Call {
     }
 }
 
-/// What happens; see [`Protocol`].
+/// Event; see [`Protocol`].
 pub(crate) enum Event<P: Protocol> {
     Call(usize, u64),
     /// A call that this start of a node was paused on goes on.
@@ -160,18 +160,18 @@ pub(crate) enum Event<P: Protocol> {
 #[derive(Clone, Copy)]
 pub(crate) struct Sent<R> {
     pub(crate) node: usize,
-    /// Which start of the node sent it.
+    /// Start of the node that sent it.
     pub(crate) start: u64,
     pub(crate) request: R,
-    /// When, by the node's clock.
+    /// Instant of sending, by the node's clock.
     pub(crate) at: Monotonic,
     pub(crate) word: Word,
 }
 
-/// What the store answers.
+/// Answer of the store.
 pub(crate) struct Answer {
     pub(crate) decision: Decision,
-    /// When it was made, and when by the store's clock.
+    /// Instant of the answer, also by the store's clock.
     pub(crate) at: u64,
     pub(crate) wall: Wall,
     /// Synced keys: how much is charged of a total.
@@ -214,7 +214,7 @@ pub(crate) struct SharedKey<P: Protocol> {
     /// Units that some process may see admitted or given back beyond the limit and the bound of the rule, in all.
     allowed: u64,
     pub(crate) nodes: Vec<Node<P>>,
-    /// How many have callers.
+    /// Number of nodes that have callers.
     busy: usize,
     pub(crate) audit: Audit,
     pub(crate) outcome: Outcome,
@@ -280,7 +280,7 @@ impl<P: Protocol> SharedKey<P> {
         }
     }
 
-    /// What production's judge says of a process.
+    /// Checks a process by production's judge.
     fn judge(&mut self, node: usize) {
         let node = &mut self.nodes[node];
         let excess = node.audit.judge(node.clock(self.now));
@@ -452,12 +452,12 @@ impl<P: Protocol> SharedKey<P> {
         }
     }
 
-    /// Whether something fails of which so many in 100 do under faults.
+    /// Returns true if something fails, of which so many in 100 do under faults.
     pub(crate) fn fails(&mut self, percent: u64) -> bool {
         self.setup.faults && self.rng.chance(percent)
     }
 
-    /// How long a message is under way.
+    /// Travel time of a message.
     pub(crate) fn delay(&mut self) -> u64 {
         match self.fails(5) {
             true => self.rng.between(0, 700 * MS),
@@ -537,7 +537,7 @@ impl<P: Protocol> SharedKey<P> {
     }
 }
 
-/// When it is the turn of one of so many nodes, at `at` or later.
+/// Instant at which it is the turn of one of so many nodes, at `at` or later.
 fn in_turn(node: usize, nodes: usize, at: u64, turn: Duration) -> u64 {
     let turn = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
     let (nodes, node) = (nodes as u64, node as u64);

@@ -30,17 +30,17 @@ const MINUTE: u64 = 60 * SECOND;
 const SKEW: u64 = 1_035 * SECOND;
 /// For how long a node doubts a run of the store that is not the one before.
 const QUIET: u64 = SECOND;
-/// How long messages may be on their way that were sent before the clock stepped back.
+/// Longest travel time of messages that were sent before the clock stepped back.
 const UNCERTAIN: u64 = 3 * SECOND;
 
-/// What a process knows of the store.
+/// Knowledge of a process about the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     proof: Proof,
     /// Until when the store keeps the state, by its last answer: by the store's clock, and until when that is said.
     /// The same as the proof, but reckoned here.
     told: Option<(u64, u64)>,
-    /// Which run of the store it was connected to, and until when it doubts the present one.
+    /// Run of the store to which it was connected, and the instant until which it doubts the present one.
     run: Option<u64>,
     quiet_until: u64,
 }
@@ -54,13 +54,13 @@ impl Known {
     }
 }
 
-/// What a message says of the store's memory.
+/// Words of a message about the store's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     /// Until when the node says that the state is there, and until when it is by what the node was told.
     proof: Option<u64>,
     told: Option<u64>,
-    /// Which run of the store it is sent to, and whether its node knows that another answered before.
+    /// Run of the store to which it is sent, and whether its node knows that another answered before.
     run: u64,
     doubts: bool,
 }
@@ -77,7 +77,7 @@ impl Word {
     }
 }
 
-/// How a state was begun where there was none.
+/// Way in which a state was begun where there was none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun {
     /// The last one was lost, and nobody could notice: the limit may be used from the start once more.
@@ -86,7 +86,7 @@ pub(crate) struct Begun {
     pub(crate) is_wrong: bool,
 }
 
-/// How the store's clock has stepped.
+/// Step of the store's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClockStep {
     /// Ahead: the limit produces so many units for the time between.
@@ -104,7 +104,7 @@ pub(crate) struct Lost {
     pub(crate) withheld: u64,
 }
 
-/// What the store has written, and when.
+/// Value that the store has written, and the time.
 #[derive(Clone, Debug)]
 struct Written<R> {
     at: u64,
@@ -119,10 +119,10 @@ pub(crate) struct SharedStore<R> {
     active: ActiveLimit,
     state: State,
     pub(crate) records: R,
-    /// When it drops the state, and whether it was lost before.
+    /// Instant at which it drops the state, and whether the state was lost before.
     expiry: u64,
     is_lost: bool,
-    /// How often it started again, or a replica took over; and until when there is none.
+    /// Number of starts, or of replicas that took over; and the instant until which there is none.
     run: u64,
     down_until: u64,
     /// It executes nothing before this.
@@ -130,7 +130,8 @@ pub(crate) struct SharedStore<R> {
     /// By how much its clock is ahead of true time, and until when messages may be late by true time alone.
     skew: u64,
     stepped_until: u64,
-    /// What was written in the last second; and the units that were charged since the last loss, and when.
+    /// Values written in the last second; and the units that were charged since the last loss, with their
+    /// times.
     written: VecDeque<Written<R>>,
     charges: VecDeque<(u64, Lost)>,
 }
@@ -176,22 +177,22 @@ impl<R: Clone + Default> SharedStore<R> {
         })
     }
 
-    /// Whether nobody answers.
+    /// Returns true while the store does not answer.
     pub(crate) const fn is_down(&self, now: u64) -> bool {
         now < self.down_until
     }
 
-    /// Whether a message may be late by true time alone.
+    /// Returns true if a message may be late by true time alone.
     pub(crate) const fn has_stepped(&self, now: u64) -> bool {
         now < self.stepped_until
     }
 
-    /// Whether a message was sent to this run of the store; it is lost otherwise.
+    /// Returns true if a message was sent to this run of the store; it is lost otherwise.
     pub(crate) const fn hears(&self, word: &Word) -> bool {
         word.run == self.run
     }
 
-    /// What a node, whose clock shows `clock`, says with a message. It connects to the store that there is.
+    /// Words of a node, whose clock shows `clock`, in a message. It connects to the store that there is.
     pub(crate) fn word(&self, known: &mut Known, now: u64, clock: Monotonic) -> Word {
         if !self.is_down(now) {
             if known.run.is_some_and(|run| run != self.run) {
@@ -209,7 +210,7 @@ impl<R: Clone + Default> SharedStore<R> {
         }
     }
 
-    /// Whether it has no state of the key.
+    /// Returns true if the store has no state of the key.
     pub(crate) const fn is_missing(&self, now: u64) -> bool {
         self.is_lost || self.clock(now).wall.as_nanos() >= self.expiry
     }
@@ -218,7 +219,7 @@ impl<R: Clone + Default> SharedStore<R> {
         until.is_some_and(|until| self.clock(now).wall.as_nanos() < until)
     }
 
-    /// Whether it has lost the state, and whoever sends this cannot know.
+    /// Returns true if the store has lost the state, and the sender cannot know.
     fn forgets_unnoticed(&self, now: u64, word: &Word) -> bool {
         self.is_lost && !word.doubts && !self.is_before(now, word.told)
     }

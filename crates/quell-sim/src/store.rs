@@ -25,7 +25,7 @@ pub enum Ask {
     Write {
         /// Epoch of the key.
         epoch: u64,
-        /// What to write.
+        /// Record to write.
         record: Record,
         /// The version of the record that it is to replace.
         over: u64,

@@ -55,7 +55,7 @@ pub(crate) fn running(setup: Setup, rng: Rng) -> World {
 /// Seconds after a fault, and the rate that a member may use at that time.
 type Rates = Vec<(u64, u64)>;
 
-/// How the fleet reacts to each change.
+/// Reactions of the fleet to each change.
 #[derive(Clone, Debug)]
 pub struct Stories {
     /// The [`lags`] at the default report period.
@@ -63,9 +63,9 @@ pub struct Stories {
     /// Of what is wanted and the limit allows, the part (in thousandths) that members may use while
     /// demand moves, on average.
     pub moving: u64,
-    /// What the busy member may use, by seconds after the leader's death.
+    /// Quota of the busy member, by seconds after the leader's death.
     pub leader: Rates,
-    /// What a borrower may use, by seconds after an idle member's death.
+    /// Quota of a borrower, by seconds after an idle member's death.
     pub member: Rates,
     /// The same after the death of both at once.
     pub both: Rates,

@@ -16,7 +16,7 @@ struct Block {
     total: i64,
     /// The highest sum of its first steps; negative if even the first step lowers the rate.
     highest: i64,
-    /// Whether `total` and `highest` are up to date with `steps`.
+    /// True if `total` and `highest` are up to date with `steps`.
     known: bool,
 }
 

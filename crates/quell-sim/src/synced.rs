@@ -28,7 +28,7 @@ use quell_shares::synced::{SyncRequest, SyncStep, SyncedKey};
 use crate::shared_key::{Answer, Call, Event, MS, Outcome, Protocol, Sent, Setup, SharedKey};
 use crate::shared_store::ClockStep;
 
-/// How often one caller asks.
+/// Greatest number of requests of one caller.
 const MAX_WAITS: u8 = 3;
 /// Processes that die in a run, at most: each forgets what was not charged.
 const MAX_DEATHS: u64 = 3;
@@ -45,14 +45,14 @@ pub fn run(setup: Setup) -> Outcome {
     shared.outcome
 }
 
-/// What one process admitted, and what the store charged for it.
+/// Units that one process admitted, and those of them that the store charged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ledger {
     admitted: u64,
     charged: u64,
-    /// What may have been charged twice since the store forgot.
+    /// Units that may have been charged twice since the store forgot.
     doubled: u64,
-    /// What it last said to be paid.
+    /// Total that it last said to be paid.
     base: u64,
 }
 
@@ -84,7 +84,7 @@ impl Protocol for Synced {
     type Process = Process;
     /// Number 0 is a call that the store decides: the total is its cost.
     type Request = SyncRequest;
-    /// What the store charged of the totals of each process: by node and start.
+    /// Totals of each process that the store charged: by node and start.
     type Records = BTreeMap<(usize, u64), u64>;
     type Event = Decide;
 

@@ -21,13 +21,13 @@ const NODES: usize = 10;
 /// Units per second.
 const LIMIT: u64 = 1_000_000;
 
-/// How long one fleet is measured.
+/// Time for which one fleet is measured.
 const LASTS: u64 = 60 * SECOND;
 
 /// Number of fleets over which a skew is measured.
 const FLEETS: u64 = 10;
 
-/// How often the demand moves, and how often members report.
+/// Interval at which the demand moves, and that at which members report.
 #[derive(Clone, Copy, Debug)]
 pub struct Skew {
     /// Seconds between moves; `None` if it stays.
@@ -36,7 +36,7 @@ pub struct Skew {
     pub report: u64,
 }
 
-/// What is shown: the skews that have a target, then how T changes them.
+/// Skews that are shown: those that have a target, then how T changes them.
 const SHOWN: [Skew; 7] = [
     skew(None, 500),
     skew(Some(10), 500),

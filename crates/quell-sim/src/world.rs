@@ -70,7 +70,7 @@ pub struct World {
     /// For each pair of node and coordinator: messages to it and from it are lost before these
     /// instants.
     pub cuts: Vec<(u64, u64)>,
-    /// Whether faults are over: no message is lost or late.
+    /// True once faults are over: no message is lost or late.
     pub quiet: bool,
     /// The checks of each limit, in the order of their numbers.
     pub judges: Vec<Judge>,
@@ -84,7 +84,7 @@ pub struct World {
     pub counts: Counts,
     /// Events handled.
     pub steps: u64,
-    /// Whether the store was restored from a backup, so that a leader may say so.
+    /// True if the store was restored from a backup, so that a leader may say so.
     pub restored: bool,
     /// Set by a schedule: the next grant to this node is this late.
     pub slow_next: Option<(usize, u64)>,
@@ -105,11 +105,11 @@ pub struct World {
     pub slow_held: Option<(usize, u64)>,
     /// The events so far, if a trace was requested.
     pub trace: Option<Vec<String>>,
-    /// How many nodes follow each plan.
+    /// Number of nodes that follow each plan.
     followers: BTreeMap<u64, u32>,
     /// The version of the record that the checks' bounds were set from, if they are up to date.
     bounded: Option<u64>,
-    /// When seats or plans last were in between, as a grant showed.
+    /// Instant at which seats or plans last were in between, as a grant showed.
     unsteady: u64,
     nonces: u64,
     /// The highest generation that an operator raised the fleet to.

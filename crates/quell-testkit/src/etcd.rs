@@ -118,7 +118,7 @@ impl Etcd {
         self.port
     }
 
-    /// Where it is for the fleet.
+    /// Endpoint for the fleet.
     pub fn endpoint(&self) -> String {
         match self.certificates {
             // As its certificate names it.
@@ -127,7 +127,7 @@ impl Etcd {
         }
     }
 
-    /// Where rules are in it.
+    /// URL of its rules.
     pub fn rules(&self, name: &str) -> String {
         match self.certificates {
             Some(_) => format!("etcds://localhost:{}/{name}", self.port),
@@ -135,7 +135,7 @@ impl Etcd {
         }
     }
 
-    /// What `etcdctl` says.
+    /// Output of `etcdctl`.
     pub fn ctl(&self, words: &[&str]) -> Run {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3");
@@ -149,7 +149,7 @@ impl Etcd {
         run(command.args(words))
     }
 
-    /// Whether it leads its cluster, as it says itself.
+    /// Returns true if etcd says that it leads its cluster.
     pub fn leads(&self) -> bool {
         let said = self.ctl(&["endpoint", "status", "--write-out", "json"]);
         let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_default();

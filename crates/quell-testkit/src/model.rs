@@ -25,7 +25,7 @@ pub fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(run, schedules);
 }
 
-/// Whether this is part of a model. After a failure the scheduler chooses no more.
+/// Returns true in a run of a model. After a failure the scheduler chooses no more.
 fn is_on() -> bool {
     IS_ON.get() && !std::thread::panicking()
 }

@@ -13,8 +13,8 @@ use socket2::SockRef;
 
 use crate::wait::until_it;
 
-/// What a proxy does to connections. A stream cannot miss bytes: once some were lost in one direction, nothing
-/// passes in it any more.
+/// Fault that a proxy inflicts on connections. A stream cannot miss bytes: once some were lost in one
+/// direction, nothing passes in it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// All passes.
@@ -120,17 +120,17 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// Where it listens.
+    /// Port on which the proxy listens.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where it listens, over HTTP.
+    /// URL of the proxy, over HTTP.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens, as a store.
+    /// URL of the proxy, as a store.
     pub fn redis_url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
@@ -153,7 +153,7 @@ impl Proxy {
         self.state.changed.notify_all();
     }
 
-    /// How many pieces it holds back now.
+    /// Number of pieces that the proxy holds back now.
     pub fn stalled(&self) -> usize {
         self.state.weather().stalled
     }
@@ -219,7 +219,7 @@ impl Connection {
         drop(self.server.shutdown(Shutdown::Both));
     }
 
-    /// Whether bytes are lost that are sent this way now; from then on all are.
+    /// Returns true if bytes that are sent this way are lost now; from then on all are.
     fn loses(&self, fault: Fault, way: Way) -> bool {
         let [both, requests, answers] = &self.lost;
         let one = match way {

@@ -80,7 +80,7 @@ impl Redis {
         });
     }
 
-    /// Where it listens.
+    /// Port on which the server listens.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -116,7 +116,7 @@ impl Redis {
         self.command(&["EVAL", script, "0"]).parse().unwrap()
     }
 
-    /// Whether it says that it is a primary.
+    /// Returns true if the server says that it is a primary.
     pub fn is_primary(&self) -> bool {
         self.command(&["ROLE"]).starts_with("master")
     }

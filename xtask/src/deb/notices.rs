@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use cargo_metadata::{DependencyKind, MetadataCommand, PackageId};
 
-/// How the names of files with licences and notices begin, in small letters.
+/// Beginnings of the names of files with licences and notices, in small letters.
 const NAMES: [&str; 5] = ["license", "licence", "copying", "notice", "unlicense"];
 
 /// A crate of others.

@@ -134,7 +134,7 @@ fn licenses(dependencies: &[Dependency]) -> Vec<Finding> {
     findings
 }
 
-/// Whether the licences of the list suffice, with one of them left out.
+/// Returns true if the licences of the list suffice, with one of them left out.
 fn is_allowed(expression: &Expression, without: Option<&str>) -> bool {
     expression.evaluate(|requirement| {
         let id = requirement.license.id();

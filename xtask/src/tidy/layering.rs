@@ -1,5 +1,5 @@
-//! Which crates may depend on which: a table that must equal `cargo metadata` in both directions, so that
-//! it can be read as the truth.
+//! Allowed dependencies between crates: a table that must equal `cargo metadata` in both directions, so
+//! that it can be read as the truth.
 //!
 //! Dev-dependencies between workspace crates are not in the table. Their rule: normal and dev edges
 //! together have no cycle, so a test may use a crate that points the same way, never one that points back.

@@ -166,15 +166,15 @@ fn backticks(
     }
 }
 
-/// Whether words in backticks can be the name of a function.
+/// Returns true if words in backticks can be the name of a function.
 fn is_function(code: &str) -> bool {
     code.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether words in backticks are meant as a path from the root: they contain only letters of
-/// paths, and end like a file or folder, or start in a folder of the repository. `/v1/acquire`,
-/// `5/min` and `quell::Limiter` are not.
+/// Returns true if words in backticks are meant as a path from the root: they contain only letters of
+/// paths, and end like a file or folder, or start in a folder of the repository. `/v1/acquire`, `5/min` and
+/// `quell::Limiter` are not.
 fn is_path(code: &str, exists: &dyn Fn(&str) -> bool) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || "/_-.".contains(c);
     let starts_well = code.starts_with(|c: char| c.is_ascii_alphabetic() || c == '.');
@@ -246,7 +246,7 @@ fn links<'t>(
     }
 }
 
-/// What a line links to: `[text](target)`, or a definition `[name]: target`.
+/// Targets of a line's links: `[text](target)`, or a definition `[name]: target`.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     let line = line.trim();
     let definition = line.strip_prefix('[').and_then(|l| l.split_once("]: "));
@@ -293,7 +293,7 @@ mod tests {
         findings
     }
 
-    /// What is found in `docs/a.md` or another file, beside a `docs/b.md`.
+    /// Findings in `docs/a.md` or another file, beside a `docs/b.md`.
     fn in_links(path: &str, text: &str) -> Vec<Finding> {
         let file = TextFile::sample(path, text);
         let other = "# B\n## `resty.limit.req`, a_b\n```sh\n# no heading\n```\n";

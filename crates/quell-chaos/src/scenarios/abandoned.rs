@@ -21,7 +21,7 @@ rules:
   - { name: users, match: { path: /a }, per: [user], rate: 1000/s }
 ";
 
-/// How long answers may stay degraded after the store is back: it is found within a second, and
+/// Time for which answers may stay degraded after the store is back: it is found within a second, and
 /// limits stay shared for two more.
 const BACK: Duration = Duration::from_secs(4);
 

@@ -17,7 +17,7 @@ rules:
 
 const USERS: u64 = 100;
 
-/// How long health may lag behind the facts.
+/// Time by which health may lag behind the facts.
 const SOON: Duration = Duration::from_secs(12);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {

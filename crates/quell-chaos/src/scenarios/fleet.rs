@@ -23,13 +23,13 @@ rules:
   - { name: users, match: { path: /a }, rate: 300/s, burst: 60 }
 ";
 
-/// How long a node keeps its share without an answer.
+/// Time for which a node keeps its share without an answer.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// How long it goes on, in milliseconds.
+/// Duration of the attack, in milliseconds.
 const ATTACK: u64 = 12_000;
 
-/// How long the fleet is judged afterwards, in milliseconds.
+/// Time for which the fleet is judged afterwards, in milliseconds.
 const CALM: u64 = 3_000;
 
 /// For how long one node is the busy one, and then all are.

@@ -26,13 +26,13 @@ rules:
   - { name: users, match: { path: /a }, rate: 600/s, burst: 10 }
 ";
 
-/// How long a node keeps its share without an answer.
+/// Time for which a node keeps its share without an answer.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// How long a scene goes on after the cut. A static share begins 1.154 leases after the last answer.
+/// Time for which a scene goes on after the cut. A static share begins 1.154 leases after the last answer.
 const AFTER: Duration = Duration::from_millis(7_500);
 
-/// What happens when the node is cut off.
+/// Fate of the node when it is cut off.
 #[derive(Clone, Copy, Debug)]
 enum Scene {
     /// Nothing else: what the node has must not be given to others while it may use it.

@@ -26,14 +26,14 @@ const DURATIONS: Durations = Durations {
     hold: Duration::from_secs(90),
 };
 
-/// How long etcd is gone.
+/// Time for which etcd is gone.
 const GONE: Duration = Duration::from_secs(180);
 
 /// The seconds without etcd in which nodes use their static shares, and those in which they use a tenth.
 const STATIC: [u64; 2] = [10, 85];
 const FLOOR: [u64; 2] = [100, 175];
 
-/// How long the fleet is judged afterwards, in milliseconds.
+/// Time for which the fleet is judged afterwards, in milliseconds.
 const CALM: u64 = 5_000;
 
 /// Callers of all nodes, more than twice the limit.
@@ -46,7 +46,7 @@ fn load(fleet: &Fleet, length: Duration) -> Load {
     }
 }
 
-/// What was admitted in these seconds, and what would be all of the limit.
+/// Units admitted in these seconds, and the units of the whole limit.
 fn used(account: &Account, gone: Instant, [from, until]: [u64; 2]) -> (f64, f64) {
     let at = |seconds| gone + Duration::from_secs(seconds);
     let is_then = |begun: Instant, ended: Instant| begun >= at(from) && ended <= at(until);

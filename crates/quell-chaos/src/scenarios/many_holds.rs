@@ -16,7 +16,7 @@ rules:
   - { name: jobs, match: { path: /jobs }, algorithm: concurrency, max: 990, lease: 1h }
 ";
 
-/// How many permits are held. A key has at most 1,000 holds.
+/// Number of permits that are held. A key has at most 1,000 holds.
 const HELD: usize = 990;
 
 /// The longest that a script may block the store, on a machine that also does other work.
@@ -91,7 +91,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     ))
 }
 
-/// How long the slowest command took, in microseconds.
+/// Time of the slowest command, in microseconds.
 async fn longest(redis: &Redis) -> Result<i64> {
     let Reply::List(entries) = redis.command(&["SLOWLOG", "GET", "-1"]).await? else {
         bail!("SLOWLOG GET does not return a list");
@@ -106,7 +106,7 @@ async fn longest(redis: &Redis) -> Result<i64> {
     took.max().context("nothing was slow enough to be listed")
 }
 
-/// How long a script takes on average, in microseconds.
+/// Mean time of a script, in microseconds.
 async fn script_mean(redis: &Redis) -> Result<f64> {
     let stats = redis.command(&["INFO", "commandstats"]).await?.text();
     let number = |line: &str, name: &str| -> Option<f64> {

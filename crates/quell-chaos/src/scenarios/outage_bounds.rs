@@ -66,7 +66,7 @@ const BRIEF: Size = Size {
     least: 1.5,
 };
 
-/// What two cores carry, alone.
+/// Size that two cores carry, alone.
 const LARGE: Size = Size {
     rate: 2_000,
     burst: 200,

@@ -14,7 +14,7 @@ use crate::redis::{Redis, Store};
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// What the rule accepts. Judged by the bound that servers state, which is at most this.
+/// Over-admission that the rule accepts. Judged by the bound that servers state, which is at most this.
 const ACCEPTED: u32 = 30;
 
 /// For how long a server can prove by an answer that a key is in use, less what a late script may take.
@@ -42,17 +42,17 @@ pub(super) struct Bounded {
     pub(super) bound: f64,
 }
 
-/// What was admitted in an attack.
+/// Units that were admitted in an attack.
 #[derive(Debug, Default)]
 pub(super) struct Attacked {
     pub(super) account: Account,
-    /// When a server was killed, or began to leave.
+    /// Instant at which a server was killed, or began to leave.
     lost: Option<Instant>,
-    /// When the store forgot what was charged, or its clock was set ahead.
+    /// Instant at which the store forgot what was charged, or its clock was set ahead.
     forgot: Option<Instant>,
-    /// How many units it may give once more.
+    /// Number of units that it may give once more.
     again: f64,
-    /// Whether every server could prove that the key was in use when the store was emptied.
+    /// True if every server could prove that the key was in use when the store was emptied.
     is_in_use: bool,
 }
 
@@ -107,7 +107,7 @@ rules:
         Ok(server)
     }
 
-    /// What comes free if the store forgets a key that was used up: a burst, or a window.
+    /// Units that come free if the store forgets a key that was used up: a burst, or a window.
     pub(super) fn burst(&self) -> f64 {
         let Offer { burst, window, .. } = self.cell.offer;
         match self.cell.algorithm {
@@ -145,7 +145,7 @@ rules:
         ))
     }
 
-    /// What a server that was killed had admitted and not charged yet.
+    /// Units that a killed server had admitted and not charged yet.
     fn forgotten(&self) -> f64 {
         match self.cell.rung {
             Rung::Leased => 0.0,
@@ -308,7 +308,7 @@ rules:
         Ok(())
     }
 
-    /// Whether all servers that live ask the store so many times more, soon.
+    /// Returns true if all servers that live ask the store so many times more, soon.
     async fn ask_again(&self, times: f64) -> bool {
         let (before, begun) = (self.requests().await, Instant::now());
         while begun.elapsed() < FRESH {
@@ -322,7 +322,7 @@ rules:
         false
     }
 
-    /// How often each server has asked the store; without end if it is dead.
+    /// Number of requests of each server to the store; without end if the server is dead.
     async fn requests(&self) -> Vec<f64> {
         let servers = self.servers.iter();
         let asked = servers.map(|server| server.metric("quell_lease_requests_total"));

@@ -22,7 +22,7 @@ impl Rung {
     }
 }
 
-/// How the limit counts.
+/// Algorithm of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     /// A `token_bucket`.
@@ -31,7 +31,7 @@ pub(super) enum Algorithm {
     Window,
 }
 
-/// How much is offered.
+/// Offered load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     /// About how many times the limit.
@@ -72,7 +72,7 @@ const OFFERS: [Offer; 3] = [
     },
 ];
 
-/// What happens under load.
+/// Fault under load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// A server is paused, the store frozen, another server killed, and the store emptied.
@@ -160,7 +160,7 @@ impl Matrix {
     }
 }
 
-/// What is tried with one seed.
+/// Attempt of one seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) fault: Fault,
@@ -169,7 +169,7 @@ pub(super) struct Cell {
     pub(super) servers: usize,
     pub(super) algorithm: Algorithm,
     pub(super) offer: Offer,
-    /// Which cell it is, and of how many.
+    /// Number of the cell, and of all cells.
     number: u64,
     of: u64,
 }
@@ -211,7 +211,7 @@ impl Cell {
         }
     }
 
-    /// What its store is started with.
+    /// Options with which its store is started.
     pub(super) fn extras(&self) -> Extras {
         Extras {
             clocks: self.fault == Fault::ClockSteps,
@@ -221,7 +221,7 @@ impl Cell {
 }
 
 impl Fault {
-    /// Whether another server takes over from the primary.
+    /// Returns true if another server takes over from the primary.
     pub(super) const fn is_fail_over(self) -> bool {
         matches!(self, Self::Hangs | Self::Dies | Self::Lags)
     }

@@ -15,7 +15,7 @@ use crate::rng::Rng;
 /// Users of whom one is first seen while the replica is cut off.
 const OTHERS: u32 = 40;
 
-/// What is charged in this time before its end may be missing on the replica of a primary that hangs or is killed.
+/// Time before the end of a primary that hangs or is killed whose charges may be missing on the replica.
 const REPLICATED: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {

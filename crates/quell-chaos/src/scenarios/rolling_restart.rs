@@ -32,7 +32,7 @@ const PATHS: [&str; 2] = ["/a", "/few"];
 /// Numbers of clients: 24 keep connections busy all the time, 2 do not.
 const CLIENTS: [usize; 2] = [2, 24];
 
-/// How often the balancer asks each server whether it is ready. A server that is told to stop keeps
+/// Interval at which the balancer asks each server whether it is ready. A server that is told to stop keeps
 /// serving until no one has asked it for a second.
 const CHECK: Duration = Duration::from_millis(100);
 

@@ -10,16 +10,16 @@ use crate::redis::{Extras, Store};
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// What each server may hold, or have admitted and not charged.
+/// Units that each server may hold, or have admitted and not charged.
 const CAP: u32 = 2;
 
 /// For how long all callers ask one server before they move on.
 const TURN: Duration = Duration::from_millis(500);
 
-/// How long after the first refusal no server has anything left of the burst.
+/// Time after the first refusal from which no server has anything left of the burst.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// How often a load is tried on a machine that is too busy to use the limit up.
+/// Number of attempts at a load on a machine that is too busy to use the limit up.
 const ATTEMPTS: usize = 4;
 
 /// A limit, and how much is offered.

@@ -11,7 +11,7 @@ use crate::redis::Redis;
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// What every rule admits in an hour, so that nothing refills during this run.
+/// Number of calls that every rule admits in an hour, so that nothing refills during this run.
 const LIMIT: usize = 300;
 
 /// A limit that no user comes near: the store must count every admitted call.
@@ -30,26 +30,26 @@ const CLIENTS: usize = 2;
 
 const USERS: usize = 2;
 
-/// How long faults are injected.
+/// Time for which faults are injected.
 const BAD: Duration = Duration::from_secs(7);
 
-/// How long recovery may take: a store is found within a second, limits stay shared for two more, then
-/// payments end, and health says degraded for five seconds and checks once a second.
+/// Longest recovery: a store is found within a second, limits stay shared for two more, then payments end,
+/// and health says degraded for five seconds and checks once a second.
 const WELL: Duration = Duration::from_secs(12);
 
-/// How long after a fault a server may still have calls on their way that were sent during it.
+/// Time after a fault in which a server may still have calls on their way that were sent during it.
 const LATE: Duration = Duration::from_millis(150);
 
 struct Sky {
-    /// Whether everything sent to the store arrives and only answers suffer: then it is known which calls
+    /// True if every command to the store arrives and only answers suffer: then it is known which calls
     /// were charged.
     only_answers: bool,
     redis: Redis,
     proxies: Vec<Proxy>,
     servers: Vec<Server>,
-    /// When calls may have been on their way to a store that was lost.
+    /// Times in which calls may have been on their way to a store that was lost.
     lost: Vec<(Instant, Instant)>,
-    /// When answers of the store were changed on their way.
+    /// Times in which answers of the store were changed on their way.
     garbled: Vec<(Instant, Instant)>,
 }
 

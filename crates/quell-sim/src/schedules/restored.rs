@@ -18,7 +18,8 @@ fn two_and_backup(world: &mut World) {
     happen(world, Fault::Backup);
 }
 
-/// What the backup does not know: two more members, two starts of the second, two leaders.
+/// Lets things happen that the backup does not know: two more members, two starts of the second, two
+/// leaders.
 fn much_happens(world: &mut World) {
     two_join(world);
     for _ in 0..2 {

@@ -24,7 +24,7 @@ impl World {
         self.rng.between(2 * SECOND, 30 * SECOND)
     }
 
-    /// How often a message arrives: usually once.
+    /// Number of copies of a message that arrive: usually one.
     fn copies(&mut self) -> u32 {
         if self.quiet {
             return 1;

@@ -93,8 +93,8 @@ impl World {
         self.trace = Some(trace);
     }
 
-    /// What a leader shows of each limit: all members together may use at most its line, and at least what its
-    /// members have, by the plans that it knows; and the line is the limit once all follow it.
+    /// Checks a leader's view of each limit: all members together may use at most its line, and at least
+    /// what its members have, by the plans that it knows; and the line is the limit once all follow it.
     pub(super) fn look(&mut self, chair: usize) {
         let chair = &self.chairs[chair];
         let local = chair.clock.local(self.now);

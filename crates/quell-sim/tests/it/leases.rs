@@ -148,8 +148,8 @@ fn a_window_of_which_all_was_given_back_begins_anew() {
     assert_eq!(outcome.violation, None);
 }
 
-/// How many of 2,000 units of a window are admitted after the first caller was refused, on average over some seeds:
-/// what the other nodes still hold then.
+/// Number of 2,000 units of a window that are admitted after the first caller was refused, on average over
+/// some seeds: the other nodes still hold them then.
 fn left_with_others(nodes: u32, times: u64) -> u64 {
     let minute = Duration::from_secs(60);
     let limit = Limit::fixed_window(2_000, minute).build().unwrap();
@@ -194,7 +194,7 @@ fn quiet(offered: u64, cost: Option<u64>, turn: Option<Duration>, nodes: u32) ->
     outcome
 }
 
-/// What is explained of that limit: how often per second the store is asked; `None` if on each call.
+/// Explained rate of requests to the store for that limit; `None` if on each call.
 fn store_calls(cost: Option<Cost>) -> Option<u64> {
     let policy = LeasePolicy {
         over: OverAdmission::Millionths(10_000),
@@ -289,14 +289,14 @@ fn shapes() -> Vec<Limit> {
     limits.map(Result::unwrap).into()
 }
 
-/// How long the store's calls are counted.
+/// Time for which the store's calls are counted.
 pub(crate) const SECONDS: u64 = 5;
 
 /// Calls per second, of all nodes.
 pub(crate) const LOADS: [u64; 4] = [100, 1_000, 1_500, 20_000];
 
-/// How many calls to the store `quell rules explain` names, for limits of every kind and loads of every size, and how
-/// many there are; with returns. The limit is used all the same.
+/// The number of calls to the store that `quell rules explain` names, for limits of every kind and loads of
+/// every size, bounds the number of real ones; with returns. The limit is used all the same.
 #[test]
 fn the_store_is_asked_no_more_often_than_is_explained() {
     let mut wrong = Vec::new();
@@ -355,7 +355,7 @@ pub(crate) fn cases() -> impl Iterator<Item = (Limit, LeasePolicy, Cost)> {
     })
 }
 
-/// How many calls are explained, of so many a second and so many from rest.
+/// Number of calls that is explained, of so many a second and so many from rest.
 pub(crate) fn explained(terms: &LeaseTerms, per_second: u64, from_rest: u64) -> u64 {
     // So many seconds touch one more window at each end.
     let starts = match terms.supply {

@@ -1,4 +1,4 @@
-//! What must hold in every seed and in every schedule.
+//! Promises that hold in every seed and in every schedule.
 
 use std::time::Duration;
 

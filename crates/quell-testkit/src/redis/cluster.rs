@@ -46,7 +46,7 @@ impl Cluster {
         Self { servers }
     }
 
-    /// Where it is. One seed is enough, whichever server it is.
+    /// URL of the cluster. One seed is enough, whichever server it is.
     pub fn url(&self) -> String {
         format!("redis+cluster://127.0.0.1:{}", self.servers[0].port())
     }

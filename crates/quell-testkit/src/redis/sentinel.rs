@@ -52,7 +52,7 @@ impl Watched {
         }
     }
 
-    /// Where the sentinels are.
+    /// URL of the sentinels.
     pub fn url(&self) -> String {
         let hosts = self.sentinels.iter();
         let hosts: Vec<String> = hosts
