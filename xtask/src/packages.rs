@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     fs::copy(root.join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
     let mut check = cargo(&unpacked);
     check.args(["check", "--workspace", "--quiet"]);
-    check.args(["--features", "quell/conformance,quell/tower"]);
+    check.args(["--features", "quell/tower"]);
     programs::share_target(&mut check, target);
     // Only the feature `etcd` of quell-coordinator may need it, and only tests and the feature of that name
     // of quell-cli turn it on.

@@ -1,7 +1,7 @@
 //! A store on Redis or Valkey, so that many processes share one limit, exact to the unit.
 //!
 //! One script decides all limits of a query, all or nothing, in one round trip and by the store's clock.
-//! It decides as the store in memory does; the conformance suite of [`quell`] compares both.
+//! It decides as the store in memory does; the suite `quell-conformance` compares both.
 //!
 //! ```no_run
 //! use quell::rule::{DomainRules, OnFailure, Rule};

@@ -189,18 +189,15 @@
 //! None is on unless you ask for it.
 //!
 //! * `tower`: a layer for axum, tonic and any tower service ([module `tower`](tower)).
-//! * `remote`: stores that processes share, their fallback for outages, and decisions over several places;
-//!   needs tokio. `quell-redis` turns it on.
 //! * `rule-store`: the port of stores that keep rules as versions, which many processes follow
 //!   ([module `rule_store`](rule_store)).
-//! * `conformance`: the suite that every store must pass, for those who write one.
+//!
+//! The suite that every store must pass is the crate `quell-conformance`.
 //!
 //! Needs Rust 1.95. No `unsafe`. Programs to run are in `crates/quell/examples`.
 
 pub mod calendar;
 pub mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod limit;
 pub mod observer;
 pub mod rule;
@@ -220,7 +217,7 @@ mod hold_calls;
 mod keyed;
 mod limiter;
 mod portions;
-#[cfg(all(test, feature = "conformance"))]
+#[cfg(test)]
 mod schedules;
 mod shared_keyed;
 mod waiters;

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod directory;
 
 pub use directory::DirectoryRules;

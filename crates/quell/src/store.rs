@@ -1,7 +1,7 @@
 //! Store ports: the traits of what keeps states and decides on them atomically.
 //!
 //! A store sees limits, keys, costs and relative times; it never sees a rule, a domain or a name.
-//! Every store passes the same conformance suite.
+//! Every store passes the same suite, `quell-conformance`.
 
 use std::fmt;
 use std::future::Future;

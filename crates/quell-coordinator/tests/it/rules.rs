@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quell::rule_store::conformance::{self, draft, push};
 use quell::rule_store::{Head, RuleStore, RuleStoreError};
+use quell_conformance::rule_store::{self, draft, push};
 use quell_coordinator::rules::{self, ConfigRules};
 use quell_coordinator::store::{EmbeddedStore, EtcdOptions, MAX_WRITE};
 use tempfile::TempDir;
@@ -19,10 +19,10 @@ fn book(etcd: &Etcd, name: &str) -> Arc<dyn RuleStore> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_keeps_rules() {
     let etcd = Etcd::start();
-    conformance::adds_and_keeps_versions(&*book(&etcd, "a")).await;
-    conformance::of_many_who_push_at_once_one_wins(|| book(&etcd, "b")).await;
-    conformance::the_oldest_versions_go(&*book(&etcd, "c")).await;
-    conformance::a_push_wakes_who_waits(&*book(&etcd, "d"), &*book(&etcd, "d")).await;
+    rule_store::adds_and_keeps_versions(&*book(&etcd, "a")).await;
+    rule_store::of_many_who_push_at_once_one_wins(|| book(&etcd, "b")).await;
+    rule_store::the_oldest_versions_go(&*book(&etcd, "c")).await;
+    rule_store::a_push_wakes_who_waits(&*book(&etcd, "d"), &*book(&etcd, "d")).await;
     assert_eq!(book(&etcd, "a").head().await.unwrap().unwrap().number(), 3);
 }
 
@@ -34,12 +34,12 @@ async fn a_file_keeps_rules() {
         let rules = ConfigRules::new(Arc::clone(&store), name, "file");
         if name == "c" {
             let rules = rules.with_kept_bytes(10_000);
-            conformance::large_versions_go_early(&rules).await;
+            rule_store::large_versions_go_early(&rules).await;
         } else if name == "a" {
-            conformance::adds_and_keeps_versions(&rules).await;
+            rule_store::adds_and_keeps_versions(&rules).await;
         } else {
             let other = ConfigRules::new(Arc::clone(&store), name, "file");
-            conformance::a_push_wakes_who_waits(&rules, &other).await;
+            rule_store::a_push_wakes_who_waits(&rules, &other).await;
         }
     }
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use quell::clock::ManualClock;
-use quell::rule_store::conformance::draft;
 use quell::rule_store::{RuleStore, RuleStoreError, Version};
+use quell_conformance::rule_store::draft;
 use quell_core::time::Now;
 use quell_fleet::agent::{Fleet, FleetRules};
 use quell_fleet::{proto, rules};

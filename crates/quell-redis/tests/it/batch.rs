@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
 use futures_util::future::{join, join_all, join4};
-use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, KeyView, Store, StoreError,
 };
 use quell::{Cost, Limit, Limiter, Query};
+use quell_conformance::{Carries, same_as_model_in_micros};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::limit::{ActiveLimit, LimitId, LimitPlace};

@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::{Limit, Limiter, Query};
+use quell_conformance::{Carries, same_as_model_in_micros};
 use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
 use quell_testkit::process::run;
 use quell_testkit::redis::{self, Options};

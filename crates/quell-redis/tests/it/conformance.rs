@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quell::clock::SystemClock;
-use quell::conformance::{Carries, exact_in_parallel, same_as_model_in_micros};
+use quell_conformance::{Carries, exact_in_parallel, same_as_model_in_micros};
 use quell_redis::{FallbackStore, StoreClock};
 
 use crate::server::Server;

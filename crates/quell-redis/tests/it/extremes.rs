@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use quell::conformance::{InMicros, ModelStore};
 use quell::store::HoldStore;
 use quell::{Limit, Limiter, Operation, Rate, RetryAfter};
+use quell_conformance::{InMicros, ModelStore};
 use quell_core::algorithm::token_bucket::TokenBucket;
 
 use crate::limits::{DAY, SECOND, START, ask, built, limiter};

@@ -3,13 +3,13 @@
 use std::slice::from_ref;
 use std::time::Duration;
 
-use quell::conformance::{
-    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, lists_holds,
-    names_stand_for_whole_sets, warms_as_model_in_micros,
-};
 use quell::store::memory::MemoryStore;
 use quell::store::{HoldStatus, StoreError};
 use quell::{AskError, Cost, Limit, LimitError, Operation, Query, Rate};
+use quell_conformance::{
+    Carries, Lines, holds_as_model_in_micros, learns_as_model_in_micros, lists_holds,
+    names_stand_for_whole_sets, warms_as_model_in_micros,
+};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::claim::{Claim, WaitLimits};
 use quell_core::end_hold::Ending;

@@ -1,6 +1,6 @@
 //! Holds on a cluster: the same decisions as in one process, in one slot and over many.
 
-use quell::conformance::{Carries, Lines, holds_as_model_in_micros, lists_holds};
+use quell_conformance::{Carries, Lines, holds_as_model_in_micros, lists_holds};
 use quell_redis::StoreClock;
 
 use crate::cluster::Cluster;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::SystemClock;
-use quell::conformance::{Carries, ModelStore};
 use quell::store::{LeaseStore, Store};
 use quell::{Cost, Limit, Limiter, Query, Rate};
+use quell_conformance::{Carries, ModelStore};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::decision::Decision;

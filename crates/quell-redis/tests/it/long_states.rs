@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use quell::conformance::{InMicros, ModelStore};
 use quell::{Limit, Operation};
+use quell_conformance::{InMicros, ModelStore};
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::ban::Ban;
 

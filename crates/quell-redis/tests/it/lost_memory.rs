@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quell::conformance::{Carries, ModelStore};
 use quell::store::{Action, AdminStore, LeaseStore, Store, Totals};
 use quell::{Cost, Limit, Query};
+use quell_conformance::{Carries, ModelStore};
 use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::decision::Decision;
 use quell_core::limit::ActiveLimit;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use quell::rule_store::conformance::{self, draft, push};
 use quell::rule_store::{PushOutcome, RuleStore, RuleStoreError};
+use quell_conformance::rule_store::{self, draft, push};
 use quell_redis::RedisRules;
 
 use crate::cluster::Cluster;
@@ -12,7 +12,7 @@ use crate::server::Server;
 #[tokio::test]
 async fn versions_are_added_and_kept() {
     let server = Server::start(&[]);
-    conformance::adds_and_keeps_versions(&RedisRules::new(&server.url())).await;
+    rule_store::adds_and_keeps_versions(&RedisRules::new(&server.url())).await;
     let keys = server.command(&["KEYS", "*"]);
     assert!(
         keys.lines()
@@ -27,28 +27,28 @@ async fn versions_are_added_and_kept() {
 #[tokio::test]
 async fn a_cluster_keeps_a_book_in_one_slot() {
     let cluster = Cluster::start(0);
-    conformance::adds_and_keeps_versions(&cluster.book()).await;
+    rule_store::adds_and_keeps_versions(&cluster.book()).await;
 }
 
 #[tokio::test]
 async fn large_versions_go_early() {
     let server = Server::start(&[]);
     let store = RedisRules::new(&server.url()).with_kept_bytes(10_000);
-    conformance::large_versions_go_early(&store).await;
+    rule_store::large_versions_go_early(&store).await;
 }
 
 #[tokio::test]
 async fn of_many_who_push_at_once_one_wins() {
     let server = Server::start(&[]);
     let open = || Arc::new(RedisRules::new(&server.url())) as Arc<dyn RuleStore>;
-    conformance::of_many_who_push_at_once_one_wins(open).await;
+    rule_store::of_many_who_push_at_once_one_wins(open).await;
 }
 
 #[tokio::test]
 async fn a_push_wakes_who_waits() {
     let server = Server::start(&[]);
     let [book, other] = [(); 2].map(|()| RedisRules::new(&server.url()));
-    conformance::a_push_wakes_who_waits(&book, &other).await;
+    rule_store::a_push_wakes_who_waits(&book, &other).await;
 }
 
 /// A client that does not know whether its push arrived pushes again, to a server that was restarted.
@@ -68,7 +68,7 @@ async fn a_server_without_the_script_is_given_it() {
 #[tokio::test]
 async fn the_oldest_versions_go() {
     let server = Server::start(&[]);
-    conformance::the_oldest_versions_go(&RedisRules::new(&server.url())).await;
+    rule_store::the_oldest_versions_go(&RedisRules::new(&server.url())).await;
     // A head and a thousand versions.
     assert_eq!(server.command(&["DBSIZE"]), "1001");
 }

@@ -1,10 +1,10 @@
 //! The rights listed in `docs/redis.md` are enough, and a missing one is reported.
 
-use quell::conformance::{Carries, same_as_model_in_micros};
 use quell::rule_store::RuleStore;
-use quell::rule_store::conformance::push;
 use quell::store::{Action, HoldStatus};
 use quell::{Ending, Limit, Query};
+use quell_conformance::rule_store::push;
+use quell_conformance::{Carries, same_as_model_in_micros};
 use quell_redis::{RedisRules, RedisStore};
 
 use crate::cluster::Cluster;

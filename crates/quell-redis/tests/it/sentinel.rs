@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use quell::rule_store::RuleStore;
-use quell::rule_store::conformance::push;
 use quell::{Limit, Query};
+use quell_conformance::rule_store::push;
 use quell_redis::{RedisRules, RedisStore, StoreUrl};
 use quell_testkit::redis::sentinel::Watched;
 use quell_testkit::redis::{Options, Redis};

@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use quell::clock::{Clock, ManualClock, SystemClock};
-use quell::conformance::{
-    ModelStore, exact_in_parallel, holds_and_remembers_as_model, remembers_as_model,
-};
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
     LeaseStore, Paid, Placed, Store, StoreError, Totals,
 };
 use quell::{Cost, Ending, Limit, Limiter, Query, RetryAfter};
+use quell_conformance::{
+    ModelStore, exact_in_parallel, holds_and_remembers_as_model, remembers_as_model,
+};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;

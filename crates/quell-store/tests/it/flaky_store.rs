@@ -11,11 +11,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell::Ending;
 use quell::clock::Clock;
-use quell::conformance::ModelStore;
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
     LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
 };
+use quell_conformance::ModelStore;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
 use quell::clock::ManualClock;
-use quell::conformance::{
-    ModelStore, Rungs, names_stand_for_whole_sets, rungs_as_model, rungs_hold_as_model,
-    rungs_reserve_as_model,
-};
 use quell::store::memory::MemoryStore;
 use quell::store::{Action, HoldStatus, HoldStore, LocalStore};
 use quell::{AskError, Ending, Limit, Limiter, Query};
+use quell_conformance::{
+    ModelStore, Rungs, names_stand_for_whole_sets, rungs_as_model, rungs_hold_as_model,
+    rungs_reserve_as_model,
+};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::claim::Claim;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell::Ending;
-use quell::conformance::ModelStore;
 use quell::store::{
     Action, AdminStore, Answer, Charges, Finished, HoldStore, LeaseStore, Paid, Placed, Store,
     StoreError, Totals,
 };
+use quell_conformance::ModelStore;
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::hold::HoldId;

@@ -3,15 +3,15 @@
 use std::fs;
 use std::sync::Arc;
 
-use quell::rule_store::conformance::{self, draft, push};
 use quell::rule_store::{DirectoryRules, PushOutcome, RuleStore, RuleStoreError};
+use quell_conformance::rule_store::{self, draft, push};
 use tempfile::tempdir;
 
 #[tokio::test]
 async fn versions_are_added_and_kept() {
     let folder = tempdir().unwrap();
     let store = DirectoryRules::new(folder.path().join("rules"));
-    conformance::adds_and_keeps_versions(&store).await;
+    rule_store::adds_and_keeps_versions(&store).await;
     let names = fs::read_dir(folder.path().join("rules")).unwrap();
     let mut names: Vec<_> = names.map(|file| file.unwrap().file_name()).collect();
     names.sort();
@@ -26,13 +26,13 @@ async fn versions_are_added_and_kept() {
 async fn of_many_who_push_at_once_one_wins() {
     let folder = tempdir().unwrap();
     let open = || Arc::new(DirectoryRules::new(folder.path())) as Arc<dyn RuleStore>;
-    conformance::of_many_who_push_at_once_one_wins(open).await;
+    rule_store::of_many_who_push_at_once_one_wins(open).await;
 }
 
 #[tokio::test]
 async fn the_oldest_versions_go() {
     let folder = tempdir().unwrap();
-    conformance::the_oldest_versions_go(&DirectoryRules::new(folder.path())).await;
+    rule_store::the_oldest_versions_go(&DirectoryRules::new(folder.path())).await;
 }
 
 #[tokio::test]
@@ -40,14 +40,14 @@ async fn large_versions_go_early() {
     let folder = tempdir().unwrap();
     // A file has five lines beside its text.
     let store = DirectoryRules::new(folder.path()).with_kept_bytes(10_500);
-    conformance::large_versions_go_early(&store).await;
+    rule_store::large_versions_go_early(&store).await;
 }
 
 #[tokio::test]
 async fn a_push_wakes_who_waits() {
     let folder = tempdir().unwrap();
     let [store, other] = [(); 2].map(|()| DirectoryRules::new(folder.path()));
-    conformance::a_push_wakes_who_waits(&store, &other).await;
+    rule_store::a_push_wakes_who_waits(&store, &other).await;
 }
 
 #[tokio::test]

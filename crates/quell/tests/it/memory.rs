@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
-use quell::conformance::{
-    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, same_as_model,
-};
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
+use quell_conformance::{
+    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, same_as_model,
+};
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use quell::store::memory::RETENTION;
+use quell::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
 use quell_core::actual::CostOrigin;
 use quell_core::charge::{Charge, Entry, LimitSet};
 use quell_core::claim::{self, Claim};
@@ -9,10 +11,8 @@ use quell_core::end_hold::{self, Ending};
 use quell_core::hold::{ARRIVAL, HoldId};
 use quell_core::time::{Monotonic, Now};
 
-use super::model::{Model, at, entries};
-use super::model_ids::{Id, Ids, Place};
-use crate::store::memory::RETENTION;
-use crate::store::{Finished, HoldStatus, Placed, StoreError, StoreResult};
+use crate::model::{Model, at, entries};
+use crate::model_ids::{Id, Ids, Place};
 
 impl Ids {
     /// Forgets ids that ended long ago.
@@ -36,7 +36,7 @@ impl Ids {
 }
 
 impl Model {
-    pub(super) fn hold(
+    pub(crate) fn hold(
         &mut self,
         set: &LimitSet<'_>,
         claim: &Claim<'_>,
@@ -128,7 +128,7 @@ impl Model {
         })
     }
 
-    pub(super) fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
+    pub(crate) fn end(&mut self, id: &HoldId, ending: Ending, now: Now) -> Option<Finished> {
         self.ids.settle(now.monotonic);
         let known = self.ids.known.get(id)?;
         let mut finished = Finished {
@@ -191,7 +191,7 @@ impl Model {
         Some(finished)
     }
 
-    pub(super) fn advance(&mut self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
+    pub(crate) fn advance(&mut self, id: &HoldId, now: Now) -> Option<(Duration, Vec<HoldId>)> {
         self.ids.settle(now.monotonic);
         let known = self
             .ids

@@ -5,6 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use quell::calendar::SystemCalendar;
+use quell::store::{
+    Action, AdminStore, Answer, BanList, BanPage, BanPlace, BanSource, Banned, Charges, Finished,
+    HoldStore, KeyView, LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
+};
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, pay, take_back};
 use quell_core::claim::Claim;
@@ -18,12 +23,7 @@ use quell_core::rule::{CalendarEdges, Changes, ReplacedLimit};
 use quell_core::state::State;
 use quell_core::time::{Monotonic, Now, Wall, saturating_nanos};
 
-use super::model_ids::Ids;
-use crate::calendar::SystemCalendar;
-use crate::store::{
-    Action, AdminStore, Answer, BanList, BanPage, BanPlace, BanSource, Banned, Charges, Finished,
-    HoldStore, KeyView, LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
-};
+use crate::model_ids::Ids;
 
 /// Instant at which a changed limit reaches the states under it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl ModelStore {
     /// An empty model that decides the local part of a set first, and if it refuses only that part: no
     /// strict limit hears of such a refusal.
     #[must_use]
-    pub(super) fn local_first() -> Self {
+    pub(crate) fn local_first() -> Self {
         let model = Model {
             is_local_first: true,
             ..Model::default()
@@ -77,21 +77,21 @@ impl ModelStore {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Model {
+pub(crate) struct Model {
     carries: Carries,
     is_local_first: bool,
-    pub(super) states: BTreeMap<Vec<u8>, State>,
-    pub(super) limits: BTreeMap<LimitId, ActiveLimit>,
-    pub(super) ids: Ids,
+    pub(crate) states: BTreeMap<Vec<u8>, State>,
+    pub(crate) limits: BTreeMap<LimitId, ActiveLimit>,
+    pub(crate) ids: Ids,
     /// Charged part of totals, by key and id.
     totals: BTreeMap<(Vec<u8>, u128), u64>,
     /// An operator's reasons, by key, with the ends of their bans.
     reasons: BTreeMap<Vec<u8>, (Monotonic, Box<str>)>,
-    pub(super) calendar: Arc<SystemCalendar>,
+    pub(crate) calendar: Arc<SystemCalendar>,
 }
 
 /// An instant of a decision under `active`.
-pub(super) fn at(calendar: &SystemCalendar, active: &ActiveLimit, now: Now) -> At {
+pub(crate) fn at(calendar: &SystemCalendar, active: &ActiveLimit, now: Now) -> At {
     let unit = active.limit.calendar();
     active.at(now, unit.map(|unit| calendar.edges(unit, now.wall)))
 }
@@ -139,7 +139,7 @@ impl Model {
     }
 
     /// The local part of a set with its places, if the set is on both rungs and that part refuses.
-    pub(super) fn local_refusal<'r>(
+    pub(crate) fn local_refusal<'r>(
         &self,
         set: &LimitSet<'r>,
         now: Now,
@@ -166,7 +166,7 @@ impl Model {
         decisions
     }
 
-    pub(super) fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
+    pub(crate) fn load_all(&self, set: &LimitSet<'_>, now: Now) -> Vec<(Vec<u8>, State)> {
         let indices = 0..set.charges().len();
         indices
             .filter_map(|index| self.load(set, index, now))
@@ -175,7 +175,7 @@ impl Model {
 }
 
 /// The charges of a set with their states.
-pub(super) fn entries<'a, 'r>(
+pub(crate) fn entries<'a, 'r>(
     set: &'a LimitSet<'r>,
     loaded: &'a mut [(Vec<u8>, State)],
 ) -> Vec<Entry<'a, 'r>> {

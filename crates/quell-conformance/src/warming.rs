@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use quell::Limiter;
+use quell::store::{AdminStore, HoldStore};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
@@ -15,12 +17,10 @@ use quell_core::limit::Limit;
 use quell_core::rate::Rate;
 use quell_core::time::Now;
 
-use super::in_micros::InMicros;
-use super::model::{Carries, ModelStore};
-use super::rules::{Random, one_limit};
-use super::{end, later, limiter, start};
-use crate::limiter::Limiter;
-use crate::store::{AdminStore, HoldStore};
+use crate::in_micros::InMicros;
+use crate::model::{Carries, ModelStore};
+use crate::rules::{Random, one_limit};
+use crate::{end, later, limiter, start};
 
 /// Runs `steps` steps from `seed` against `store` and the model, in microseconds, under a limit that
 /// warms up most of the time.
@@ -85,7 +85,7 @@ async fn reserve<S: HoldStore, M: HoldStore + AdminStore>(
         is_named: true,
         pending: None,
     };
-    super::claim(subject, model, query, &claim, now, told).await;
+    crate::claim(subject, model, query, &claim, now, told).await;
 }
 
 /// The interesting times are those of a call and of a warm-up, in microseconds.
@@ -133,7 +133,7 @@ fn reload<S: HoldStore, M: HoldStore>(
         false => OnExpiry::Charge,
     };
     let limit = limit.map(|limit| limit.on_expiry(on_expiry));
-    super::reload(subject, model, &one_limit("warm", limit));
+    crate::reload(subject, model, &one_limit("warm", limit));
     Pace {
         call: seconds * 1_000_000 / count,
         window: u64::try_from(window.as_micros()).unwrap_or(u64::MAX),

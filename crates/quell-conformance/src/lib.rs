@@ -1,15 +1,19 @@
-//! The suite that every store must pass (feature `conformance`).
+//! The suites that every store of limits and every store of rules ([`rule_store`]) must pass.
 //!
-//! Its core is a differential test: random traces of queries, peeks, reloads, bans and clock steps run
+//! The core of the first is a differential test: random traces of queries, peeks, reloads, bans and clock steps run
 //! against the store and against a model that keeps every state in one map and carries use over at once.
 //! Their answers must be equal to the nanosecond, or to the store's own unit. Other tests check the
 //! promises that need more than one thread.
 
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use quell::calendar::SystemCalendar;
+use quell::clock::{Clock, ManualClock};
+use quell::store::{Action, AdminStore, Charges, HoldStore, Placed, Store, StoreError};
+use quell::{AskError, Limiter};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
@@ -18,14 +22,9 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::end_hold::Ending;
 use quell_core::hold::HoldId;
 use quell_core::policy::Rung;
-use quell_core::rule::DomainRules;
+use quell_core::rule::{DomainRules, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::{RuleDecision, Verdict};
-
-use crate::clock::{Clock, ManualClock};
-use crate::error::AskError;
-use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, Charges, HoldStore, Placed, Store, StoreError};
 
 mod holds;
 mod in_micros;
@@ -33,6 +32,7 @@ mod learning;
 mod model;
 mod model_holds;
 mod model_ids;
+pub mod rule_store;
 mod rules;
 mod rungs;
 mod warming;
@@ -219,6 +219,12 @@ fn reload<S: Store, M: Store>(subject: &Limiter<S>, model: &Limiter<M>, rules: &
     assert_eq!(model.set_rules(rules.to_vec()), Ok(()));
 }
 
+/// The limits of a query, as a limiter under these rules finds them.
+fn limit_set<'r>(rules: &'r RuleSet, query: &Query<'_>, now: Now) -> LimitSet<'r> {
+    static CALENDAR: LazyLock<SystemCalendar> = LazyLock::new(SystemCalendar::default);
+    rules.resolve(query, now, &*CALENDAR)
+}
+
 /// Makes a claim on both at `now`. Returns the answer, if there is one.
 async fn claim<S: HoldStore, M: HoldStore + AdminStore>(
     subject: &Limiter<S>,
@@ -229,8 +235,8 @@ async fn claim<S: HoldStore, M: HoldStore + AdminStore>(
     told: &str,
 ) -> Option<Placed> {
     let (ours, theirs) = (subject.rules(), model.rules());
-    let set = subject.plan(&ours, query, now).ok()?;
-    let model_set = model.plan(&theirs, query, now).ok()?;
+    let set = limit_set(&ours, query, now);
+    let model_set = limit_set(&theirs, query, now);
     let got = subject.store().hold(&set, claim, now).await;
     let expected = model.store().hold(&model_set, claim, now).await;
     match (&got, &expected) {
@@ -387,3 +393,8 @@ pub fn exact_in_parallel<S: Store>(
         );
     }
 }
+
+/// The example of the crate's page.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

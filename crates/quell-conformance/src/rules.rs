@@ -17,11 +17,11 @@ use quell_core::rule::{
 };
 use quell_core::time::Now;
 
-use super::later;
+use crate::later;
 
 /// A small generator: the same seed gives the same trace on every machine.
 #[derive(Debug)]
-pub(super) struct Random {
+pub(crate) struct Random {
     state: u64,
     seed: u64,
     /// True if rates and segments are whole microseconds.
@@ -29,7 +29,7 @@ pub(super) struct Random {
 }
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             seed,
@@ -38,14 +38,14 @@ impl Random {
     }
 
     /// The same, for rules that count in whole microseconds.
-    pub(super) fn in_micros(seed: u64) -> Self {
+    pub(crate) fn in_micros(seed: u64) -> Self {
         Self {
             in_micros: true,
             ..Self::new(seed)
         }
     }
 
-    pub(super) const fn seed(&self) -> u64 {
+    pub(crate) const fn seed(&self) -> u64 {
         self.seed
     }
 
@@ -57,24 +57,24 @@ impl Random {
     }
 
     /// A number below `bound`, or 0 if `bound` is 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
         (self.state >> 11).checked_rem(bound).unwrap_or(0)
     }
 
-    pub(super) fn index(&mut self, bound: usize) -> usize {
+    pub(crate) fn index(&mut self, bound: usize) -> usize {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)
     }
 
-    pub(super) fn one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
     /// The next instant: usually slightly later, seldom much later. In steps of a microsecond, so that
     /// a store with that unit can give the same answers.
-    pub(super) fn step_clock(&mut self, now: Now) -> Now {
+    pub(crate) fn step_clock(&mut self, now: Now) -> Now {
         let forward = match self.below(20) {
             0 => Duration::from_secs(self.below(7_200)),
             1..=3 => Duration::from_millis(self.below(3_000)),
@@ -87,7 +87,7 @@ impl Random {
 
 /// Some rules of domain `d`: any algorithm, overrides, bans and flags. Names recur from one call to
 /// the next, so that a reload changes limits under keys that are in use.
-pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
+pub(crate) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
     let count = 1 + random.below(4);
     let mut rules = Vec::new();
     for number in 0..count {
@@ -101,7 +101,7 @@ pub(super) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
 
 /// The same rules, some of which have permits, grant on credit, or release what expires; a few learn
 /// their number of permits, if the store can.
-pub(super) fn with_permits(
+pub(crate) fn with_permits(
     random: &mut Random,
     mut rules: Vec<DomainRules>,
     can_learn: bool,
@@ -257,13 +257,13 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
 }
 
 /// A rule of domain `d` with this name and one limit for one key; none if the limit is invalid.
-pub(super) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<DomainRules> {
+pub(crate) fn one_limit(name: &str, limit: Result<Limit, LimitError>) -> Vec<DomainRules> {
     let rule = limit.map(|limit| plain_rule(name, Vec::new(), Effect::Limit(limit)));
     vec![DomainRules::new("d", rule.into_iter().collect())]
 }
 
 /// Three permits of 30 s per user, and 100 a minute per team.
-pub(super) fn permits_and_budgets() -> Vec<DomainRules> {
+pub(crate) fn permits_and_budgets() -> Vec<DomainRules> {
     let jobs = Limit::concurrency(2).lease(Duration::from_secs(30));
     let budget = Limit::fixed_window(100, Duration::from_secs(60));
     let rules = vec![
@@ -274,7 +274,7 @@ pub(super) fn permits_and_budgets() -> Vec<DomainRules> {
 }
 
 /// A limit per user and one for all users; every call charges both.
-pub(super) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
+pub(crate) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     let rule = |name: &str, per: &[&str], limit: u64| {
         let limit = Limit::fixed_window(limit, Duration::from_secs(60));
         rule_per(name, per, limit.build())

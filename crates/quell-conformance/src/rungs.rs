@@ -14,15 +14,15 @@
 //!   nothing, and is charged when it is asked again. A local part that was forgiven may refuse, and count
 //!   that towards a ban, while the strict part still stands.
 
+use quell::store::{AdminStore, HoldStore};
 use quell_core::algorithm::Algorithm;
 use quell_core::limit_spec::LimitSpec;
 use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Effect, Rule};
 
-use super::model::ModelStore;
-use super::rules::{Random, random_rules};
-use super::{Lines, VerdictResult, holds, limiter, same_as, start};
-use crate::store::{AdminStore, HoldStore};
+use crate::model::ModelStore;
+use crate::rules::{Random, random_rules};
+use crate::{Lines, VerdictResult, holds, limiter, same_as, start};
 
 /// The rungs of the rules in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,10 @@ fn without_bans_and_delays(rule: &mut Rule) {
     }
 }
 
-/// [`same_as_model`](super::same_as_model) for a store that partitions sets by rung.
+/// [`same_as_model`](crate::same_as_model) for a store that partitions sets by rung.
 ///
 /// # Panics
-/// As [`same_as_model`](super::same_as_model).
+/// As [`same_as_model`](crate::same_as_model).
 pub async fn rungs_as_model<S: AdminStore>(store: S, rungs: Rungs, seed: u64, steps: usize) {
     let subject = limiter(store, start());
     let rules = |random: &mut Random| rungs.put(random_rules(random));
@@ -75,10 +75,10 @@ pub async fn rungs_as_model<S: AdminStore>(store: S, rungs: Rungs, seed: u64, st
     same_as(subject, model, seed, steps, rules, VerdictResult::eq).await;
 }
 
-/// [`holds_as_model`](super::holds_as_model) for a store that partitions sets by rung.
+/// [`holds_as_model`](crate::holds_as_model) for a store that partitions sets by rung.
 ///
 /// # Panics
-/// As [`holds_as_model`](super::holds_as_model).
+/// As [`holds_as_model`](crate::holds_as_model).
 pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
     store: S,
     rungs: Rungs,
@@ -117,7 +117,7 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
 /// [`rungs_hold_as_model`] on rungs in turn, where no name is claimed twice: with permits, shadow and bans.
 ///
 /// # Panics
-/// As [`holds_as_model`](super::holds_as_model).
+/// As [`holds_as_model`](crate::holds_as_model).
 pub async fn rungs_reserve_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
     let (random, subject) = (Random::new(seed), limiter(store, start()));
     let rules = |random: &mut Random, can_learn| Rungs::InTurn.put(holds::rules(random, can_learn));

@@ -3,42 +3,41 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use quell::store::HoldStatus;
 use quell_core::actual::CostOrigin;
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::hold::HoldId;
 use quell_core::time::Monotonic;
 
-use crate::store::HoldStatus;
-
 /// Ids that the model knows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ids {
-    pub(super) known: BTreeMap<HoldId, Id>,
+pub(crate) struct Ids {
+    pub(crate) known: BTreeMap<HoldId, Id>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Id {
-    pub(super) status: HoldStatus,
-    pub(super) places: Vec<Place>,
-    pub(super) descriptors: usize,
-    pub(super) decisions: Vec<Decision>,
+pub(crate) struct Id {
+    pub(crate) status: HoldStatus,
+    pub(crate) places: Vec<Place>,
+    pub(crate) descriptors: usize,
+    pub(crate) decisions: Vec<Decision>,
     /// The delay that follows its turn.
-    pub(super) delay: Duration,
-    pub(super) keep: Duration,
-    pub(super) due: Monotonic,
+    pub(crate) delay: Duration,
+    pub(crate) keep: Duration,
+    pub(crate) due: Monotonic,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) key: Vec<u8>,
-    pub(super) cost: Cost,
-    pub(super) origin: CostOrigin,
+pub(crate) struct Place {
+    pub(crate) key: Vec<u8>,
+    pub(crate) cost: Cost,
+    pub(crate) origin: CostOrigin,
 }
 
 impl Id {
     /// It waits for `wait` more.
-    pub(super) fn postpone(&mut self, wait: Duration, now: Monotonic) {
+    pub(crate) fn postpone(&mut self, wait: Duration, now: Monotonic) {
         let stay = self.delay.saturating_add(self.keep);
         self.due = now.saturating_add(wait.saturating_add(stay));
     }

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use quell::store::{
+    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView, Placed,
+    Store, StoreError,
+};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
@@ -10,11 +14,6 @@ use quell_core::hold::HoldId;
 use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::Now;
-
-use crate::store::{
-    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView, Placed,
-    Store, StoreError,
-};
 
 /// A store whose answers are rounded up to microseconds.
 #[derive(Debug, Default)]

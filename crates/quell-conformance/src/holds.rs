@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::{Clock, ManualClock};
+use quell::store::{Action, AdminStore, HoldStore, KeyName, KeyView, StoreError, StoreResult};
+use quell::{Limiter, Verdict};
 use quell_core::claim::{Claim, WaitLimits};
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
@@ -12,17 +15,13 @@ use quell_core::policy::Rung;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
-use super::in_micros::InMicros;
-use super::model::{Carries, ModelStore};
-use super::rules::{Random, permits_and_budgets, random_rules, two_limits, with_permits};
-use super::{
-    VerdictResult, end, is_remembered, later, limiter, limiter_by, random_action, random_query,
-    start,
+use crate::in_micros::InMicros;
+use crate::model::{Carries, ModelStore};
+use crate::rules::{Random, permits_and_budgets, random_rules, two_limits, with_permits};
+use crate::{
+    VerdictResult, end, is_remembered, later, limit_set, limiter, limiter_by, random_action,
+    random_query, start,
 };
-use crate::Verdict;
-use crate::clock::{Clock, ManualClock};
-use crate::limiter::Limiter;
-use crate::store::{Action, AdminStore, HoldStore, KeyName, KeyView, StoreError, StoreResult};
 
 /// Setting that lets claims wait in a queue, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ pub async fn holds_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, step
 }
 
 /// [`holds_as_model`] for a store that remembers refusals, made by `build` with the clock of its
-/// limiter (see [`remembers_as_model`](super::remembers_as_model)).
+/// limiter (see [`remembers_as_model`](crate::remembers_as_model)).
 ///
 /// # Panics
 /// As [`holds_as_model`].
@@ -122,21 +121,20 @@ pub async fn names_stand_for_whole_sets<S: HoldStore>(store: S) {
     let (both, one) = (Query::new("d").entry("user", "a"), Query::new("d"));
     let rules = limiter.rules();
     let claim = async |query: &Query<'_>, id: &HoldId| {
-        let set = limiter.plan(&rules, query, start()).ok()?;
+        let set = limit_set(&rules, query, start());
         let claim = Claim {
             hold: Some(Duration::from_secs(9)),
             is_named: true,
             ..Claim::plain(id)
         };
         let placed = limiter.store().hold(&set, &claim, start()).await;
-        Some(placed.map(|placed| (placed.held, placed.repeated)))
+        placed.map(|placed| (placed.held, placed.repeated))
     };
-    let taken = Some(Err(StoreError::HoldTaken));
     for (first, second, name) in [(&both, &one, "more"), (&one, &both, "less")] {
         if let Some(id) = HoldId::new("d", name) {
-            assert_eq!(claim(first, &id).await, Some(Ok((true, false))));
-            assert_eq!(claim(first, &id).await, Some(Ok((true, true))));
-            assert_eq!(claim(second, &id).await, taken);
+            assert_eq!(claim(first, &id).await, Ok((true, false)));
+            assert_eq!(claim(first, &id).await, Ok((true, true)));
+            assert_eq!(claim(second, &id).await, Err(StoreError::HoldTaken));
         }
     }
 }
@@ -167,7 +165,7 @@ pub async fn lists_holds<S: HoldStore + AdminStore>(store: S) {
             is_named: true,
             ..Claim::plain(&id)
         };
-        let set = limiter.plan(&rules, &query, after(at)).ok()?;
+        let set = limit_set(&rules, &query, after(at));
         let placed = limiter.store().hold(&set, &claim, after(at)).await;
         placed.ok().map(|placed| placed.held)
     };
@@ -228,7 +226,7 @@ fn shown((key, view): (KeyName, KeyView)) -> impl Iterator<Item = String> {
     })
 }
 
-pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
+pub(crate) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     (subject, clock): (Limiter<S>, Arc<ManualClock>),
     model: M,
     random: Random,
@@ -240,10 +238,10 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
     let (seed, mut random) = (random.seed(), random);
     let (model, model_clock) = limiter(model, start());
     let can_learn = subject.store().most_learned(Rung::Strict) > 0;
-    super::reload(&subject, &model, &rules(&mut random, can_learn));
+    crate::reload(&subject, &model, &rules(&mut random, can_learn));
     for step in 0..steps {
         if random.one_in(60) {
-            super::reload(&subject, &model, &rules(&mut random, can_learn));
+            crate::reload(&subject, &model, &rules(&mut random, can_learn));
         }
         let now = random.step_clock(subject.now());
         clock.set(now);
@@ -272,7 +270,7 @@ pub(super) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
         match kind {
             0..=3 => {
                 let claim = random_claim(&mut random, &id, lines);
-                super::claim(&subject, &model, &query, &claim, now, &told).await;
+                crate::claim(&subject, &model, &query, &claim, now, &told).await;
             }
             4 | 5 => {
                 let ending = random_ending(&mut random);
@@ -315,16 +313,12 @@ async fn same_holds<S: HoldStore + AdminStore, M: HoldStore + AdminStore>(
     told: &str,
 ) {
     let (rules, of_model) = (subject.rules(), model.rules());
-    let sets = (
-        subject.plan(&rules, query, now),
-        model.plan(&of_model, query, now),
-    );
-    if let (Ok(set), Ok(expected)) = sets {
-        let got = subject.store().view(&set, now).await;
-        let expected = model.store().view(&expected, now).await;
-        let (got, expected) = (without_made_ids(got), without_made_ids(expected));
-        assert_eq!(got, expected, "{told} holds");
-    }
+    let set = limit_set(&rules, query, now);
+    let got = subject.store().view(&set, now).await;
+    let set = limit_set(&of_model, query, now);
+    let expected = model.store().view(&set, now).await;
+    let (got, expected) = (without_made_ids(got), without_made_ids(expected));
+    assert_eq!(got, expected, "{told} holds");
 }
 
 /// A list without the ids that calls for permits got.
@@ -395,15 +389,13 @@ fn random_ending(random: &mut Random) -> Ending {
 /// Number of strict and of local charges of a query.
 fn rungs_of<S: HoldStore>(limiter: &Limiter<S>, query: &Query<'_>, now: Now) -> String {
     let rules = limiter.rules();
-    let Ok(set) = limiter.plan(&rules, query, now) else {
-        return String::new();
-    };
+    let set = limit_set(&rules, query, now);
     let rungs = set.charges().iter().map(|charge| charge.policy.rung);
     let (strict, local): (Vec<_>, Vec<_>) = rungs.partition(|rung| *rung == Rung::Strict);
     format!("-{}-{}", strict.len(), local.len())
 }
 
-pub(super) fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {
+pub(crate) fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {
     let rules = random_rules(random);
     with_permits(random, rules, can_learn)
 }

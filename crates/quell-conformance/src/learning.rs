@@ -1,10 +1,11 @@
 //! Learned ceilings: the same on a store as in the model, window by window.
 //!
-//! The traces of [`holds`](super::holds) are too short for a window. Here callers hold permits of one
+//! The traces of [`holds`](crate::holds) are too short for a window. Here callers hold permits of one
 //! key in front of a simulated service that gets slower above its knee, call after call.
 
 use std::time::Duration;
 
+use quell::store::HoldStore;
 use quell_core::claim::Claim;
 use quell_core::descriptor::Query;
 use quell_core::end_hold::Ending;
@@ -13,11 +14,10 @@ use quell_core::limit::Limit;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 
-use super::in_micros::InMicros;
-use super::model::{Carries, ModelStore};
-use super::rules::{Random, one_limit};
-use super::{claim, end, later, limiter, start};
-use crate::store::HoldStore;
+use crate::in_micros::InMicros;
+use crate::model::{Carries, ModelStore};
+use crate::rules::{Random, one_limit};
+use crate::{claim, end, later, limiter, start};
 
 /// Runs `calls` calls from `seed` against `store` and the model, in microseconds, under a learned
 /// ceiling. Returns how many ceilings it saw.
@@ -29,7 +29,7 @@ pub async fn learns_as_model_in_micros<S: HoldStore>(store: S, seed: u64, calls:
     let mut random = Random::new(seed);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
-    super::reload(&subject, &model, &rules(&mut random));
+    crate::reload(&subject, &model, &rules(&mut random));
     let knee = 1 + random.below(30);
     let usual = 1 + random.below(100_000);
     let mut now = start();
@@ -37,7 +37,7 @@ pub async fn learns_as_model_in_micros<S: HoldStore>(store: S, seed: u64, calls:
     let mut seen = Vec::new();
     for call in 0..calls {
         if random.one_in(2_000) {
-            super::reload(&subject, &model, &rules(&mut random));
+            crate::reload(&subject, &model, &rules(&mut random));
         }
         clock.set(now);
         model_clock.set(now);

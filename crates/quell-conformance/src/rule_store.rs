@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use quell::rule_store::{Draft, Head, PushOutcome, RuleStore};
 use tokio::time::timeout;
-
-use super::{Draft, Head, PushOutcome, RuleStore};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
