@@ -3,10 +3,6 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use crate::descriptor::Query;
-use crate::rule::RuleSet;
-use crate::verdict::Verdict;
-
 /// The longest body of a page, in bytes: it is sent with every refusal.
 pub const MAX_PAGE_BODY: usize = 8 * 1024;
 
@@ -131,25 +127,6 @@ impl RefusalPage {
     pub const fn page_body(&self) -> Option<&PageBody> {
         self.body.as_ref()
     }
-
-    /// The page of the rule that refused a query: of the binding one, by the rules in force.
-    ///
-    /// `None` if the query is allowed, if the rule has no page, and if the refusal is
-    /// [degraded](Verdict::degraded): then the caller is within its limits, as far as anybody knows.
-    #[must_use]
-    pub fn for_verdict<'r>(
-        rules: &'r RuleSet,
-        query: &Query<'_>,
-        verdict: &Verdict,
-    ) -> Option<&'r Self> {
-        if verdict.is_allow() || verdict.degraded {
-            return None;
-        }
-        let name = &verdict.binding_rule()?.rule;
-        let mut rules = rules.domain(query.domain()).iter();
-        let rule = rules.find(|active| active.rule().name == *name)?;
-        rule.rule().refusal_page.as_deref()
-    }
 }
 
 impl PageBody {
@@ -184,88 +161,8 @@ fn is_content_type(text: &str) -> bool {
 mod tests {
     use alloc::string::String;
     use alloc::vec;
-    use core::time::Duration;
 
     use super::*;
-    use crate::charge::{Entry, Operation, decide};
-    use crate::limit::Limit;
-    use crate::rule::{CalendarEdges, DomainRules, LimitIds, Rule};
-    use crate::time::{Now, Wall};
-
-    /// No rule here follows a calendar.
-    struct NoCalendar;
-
-    impl CalendarEdges for NoCalendar {
-        fn edges(
-            &self,
-            _: &crate::algorithm::fixed_window::Calendar,
-            wall: Wall,
-        ) -> crate::algorithm::Edges {
-            crate::algorithm::Edges {
-                start: wall,
-                end: wall,
-                next_end: wall,
-            }
-        }
-    }
-
-    fn rule(name: &str, every: u64, status: Option<u16>) -> Rule {
-        let limit = Limit::fixed_window(1, Duration::from_secs(every));
-        let rule = Rule::new(name, limit).unwrap();
-        match status {
-            Some(status) => rule.refusal_page(RefusalPage::new().status(status).unwrap()),
-            None => rule,
-        }
-    }
-
-    /// The answer to the second call, which every rule refuses.
-    fn refused(rules: Vec<Rule>) -> (RuleSet, Verdict) {
-        let domains = vec![DomainRules::new("d", rules)];
-        let now = Now::default();
-        let (rules, _) = RuleSet::default().reload(domains, now, &LimitIds::default());
-        let query = Query::new("d");
-        let set = rules.resolve(&query, now, &NoCalendar);
-        let charges = set.charges().iter();
-        let mut states: Vec<_> = charges
-            .map(|charge| crate::state::State::rest(charge.active.id))
-            .collect();
-        let mut verdict = Verdict::default();
-        for _ in 0..2 {
-            let pairs = set.charges().iter().zip(&mut states);
-            let mut entries: Vec<_> = pairs
-                .map(|(charge, state)| Entry { charge, state })
-                .collect();
-            verdict = set.combine(&decide(now, Operation::Acquire, &mut entries));
-        }
-        drop(set);
-        (rules, verdict)
-    }
-
-    #[test]
-    fn the_page_is_that_of_the_rule_whose_wait_is_told() {
-        let two = vec![rule("short", 1, Some(401)), rule("long", 60, Some(403))];
-        let (rules, verdict) = refused(two);
-        let query = Query::new("d");
-        let page = RefusalPage::for_verdict(&rules, &query, &verdict).unwrap();
-        assert_eq!(page.status_code(), Some(403));
-
-        let allowed = Verdict::default();
-        assert_eq!(RefusalPage::for_verdict(&rules, &query, &allowed), None);
-        let two = vec![rule("short", 1, Some(401)), rule("long", 60, None)];
-        let (rules, verdict) = refused(two);
-        assert_eq!(RefusalPage::for_verdict(&rules, &query, &verdict), None);
-    }
-
-    #[test]
-    fn a_caller_that_did_nothing_wrong_gets_no_page() {
-        let (rules, mut verdict) = refused(vec![rule("r", 1, Some(403))]);
-        assert!(RefusalPage::for_verdict(&rules, &Query::new("d"), &verdict).is_some());
-        verdict.degraded = true;
-        assert_eq!(
-            RefusalPage::for_verdict(&rules, &Query::new("d"), &verdict),
-            None
-        );
-    }
 
     #[test]
     fn a_status_refuses() {

@@ -20,11 +20,13 @@ use crate::policy::Policy;
 use crate::refusal_page::RefusalPage;
 
 mod index;
+mod matcher;
 mod pattern;
 mod set;
 mod shared;
 
-pub use pattern::{DescriptorReader, Matcher, Pattern, Patterns};
+pub use matcher::{Matcher, Patterns};
+pub use pattern::{DescriptorReader, Pattern};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
     ReplacedLimit, RuleSet,

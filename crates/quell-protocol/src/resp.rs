@@ -16,6 +16,7 @@ mod queue;
 mod reader;
 mod session;
 mod table;
+mod table_request;
 mod throttle;
 mod verdict;
 
@@ -34,5 +35,5 @@ pub use session::{
     Client, Credentials, HELLO_NOAUTH, Hello, LibraryField, NO_PASSWORD_SET, NOAUTH, Ready,
     WRONG_PASSWORD,
 };
-pub use table::TableRequest;
+pub use table_request::TableRequest;
 pub use throttle::{Throttle, ThrottleError, ThrottleLimit};

@@ -30,13 +30,15 @@ mod hold_list;
 mod metrics;
 mod origin;
 mod rules;
+mod service;
 mod stream;
 pub(crate) mod top;
 mod unread;
 
-pub(crate) use connection::{HttpService, rejection, run};
+pub(crate) use connection::{rejection, run};
 pub(crate) use quell_host::caller::Purpose;
 pub(crate) use quell_host::reply::no_tls;
+pub(crate) use service::HttpService;
 
 /// The routes of a listener.
 fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {

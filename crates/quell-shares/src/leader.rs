@@ -11,107 +11,26 @@
 //! `elected + TTL*sigma` on its clock. What the new leader must know by then is in
 //! [`ledger`](crate::ledger).
 
-mod store_rollback;
 mod witnesses;
 
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use crate::generation;
-use crate::ledger::{Ledger, Operation, OperationError, Snapshot};
+use crate::ledger::{Claim, Ledger, Operation, OperationError, Snapshot};
 use crate::message::{CoordinatorId, Request, Response};
 use crate::plan::{Drift, MemberId, Record};
 
 use self::witnesses::Witnesses;
 
-pub use self::store_rollback::{Number, StoreRollback};
-pub(crate) use self::witnesses::Claim;
 pub use self::witnesses::Unproven;
+pub use crate::effect::{Effect, Why};
+pub use crate::store_rollback::{Number, StoreRollback};
 
 /// Wait of a member that asks a coordinator which knows no leader.
 const NO_LEADER: Duration = Duration::from_millis(500);
-
-/// An action that a coordinator wants carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "writes are few, and handled at once"
-)]
-pub enum Effect {
-    /// Send this to a member.
-    Response {
-        /// The receiver.
-        to: MemberId,
-        /// The answer.
-        answer: Response,
-    },
-    /// Write this record, if the key is still held and the stored record is the previous version.
-    Write(Record),
-    /// This coordinator does not lead any more.
-    SteppedDown {
-        /// The epoch that is over.
-        epoch: u64,
-        /// The reason.
-        why: Why,
-    },
-    /// Give the key of this epoch up, so that another coordinator can lead at once. There is no
-    /// snapshot.
-    Resign {
-        /// The epoch.
-        epoch: u64,
-    },
-    /// A member has been silent for so long that nothing is planned for it; what it may use is set
-    /// aside.
-    Suspect(MemberId),
-    /// A member that was suspected has reported.
-    Heard(MemberId),
-    /// Read the key and the record again. If the key of this epoch is still held, call
-    /// [`Coordinator::verified`], otherwise [`Coordinator::step_down`].
-    Verify {
-        /// The epoch.
-        epoch: u64,
-    },
-    /// The store was restored from a backup, and this leader grants less or nothing until an operator
-    /// acts. It is said once in each epoch, and by one that does not lead as soon as it sees that itself.
-    StoreRollback(StoreRollback),
-}
-
-/// Reason why a coordinator does not lead any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Why {
-    /// No keep-alive was answered in time.
-    TimeOver,
-    /// The store says that the key is lost.
-    KeyLost,
-    /// The clock stood still, so rights counted on it may be underestimated.
-    ClockStoodStill,
-    /// It handed over.
-    HandedOver,
-    /// An operator raised the generation of the fleet.
-    GenerationRaised,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TimeOver => "no keep-alive of the leader's key was answered in time",
-            Self::KeyLost => "the store says that the leader's key is lost",
-            Self::ClockStoodStill => "the clock stood still",
-            Self::HandedOver => "another coordinator takes over",
-            Self::GenerationRaised => "the generation of the fleet was raised",
-        })
-    }
-}
-
-impl Effect {
-    pub(crate) const fn answer(to: MemberId, answer: Response) -> Self {
-        Self::Response { to, answer }
-    }
-}
 
 /// The result of an election for its winner.
 #[derive(Clone, Debug)]
@@ -213,7 +132,10 @@ impl Coordinator {
         let deadline = self.own_time(elected.asked);
         let lasts = saturating_nanos(self.key_lasts);
         let quiet = self.drift.longest(lasts);
-        let ledger = Ledger::new(now, epoch, elected, self.drift, quiet);
+        let Elected {
+            record, snapshot, ..
+        } = elected;
+        let ledger = Ledger::new(now, epoch, record, snapshot, self.drift, quiet);
         self.leading = Some(Leading {
             deadline,
             ledger,

@@ -16,6 +16,7 @@
 //! nothing: `learn` says how it finds out, `seats` which members take part, `share` how much each
 //! should have.
 
+mod claim;
 mod grant;
 mod learn;
 mod operate;
@@ -34,12 +35,13 @@ use self::learn::Phase;
 use self::seats::Pending;
 use self::unheard_members::UnheardMembers;
 use crate::curve::{Holding, Horizon, Slices};
+use crate::effect::Effect;
 use crate::generation;
-use crate::leader::{Claim, Effect, Elected, Number};
 use crate::member::LEAST_MARGIN;
 use crate::message::{Report, Request, Response};
 use crate::plan::{Drift, Limit, LimitId, MemberId, Plan, Record, Seat};
 
+pub(crate) use self::claim::Claim;
 pub use self::learn::{Left, Snapshot, SnapshotAccount};
 pub use self::operate::{Operation, OperationError};
 pub use self::shortage::BaseShortage;
@@ -181,7 +183,8 @@ impl Ledger {
     pub(crate) fn new(
         now: Monotonic,
         epoch: u64,
-        elected: Elected,
+        record: Record,
+        snapshot: Option<Snapshot>,
         drift: Drift,
         quiet: u64,
     ) -> Self {
@@ -202,9 +205,9 @@ impl Ledger {
             push_queue: VecDeque::new(),
             pending: Pending::default(),
             unheard_members: None,
-            record: elected.record,
+            record,
         };
-        ledger.begin(now, quiet, elected.snapshot);
+        ledger.begin(now, quiet, snapshot);
         ledger.rebuild(now);
         ledger
     }
@@ -240,46 +243,6 @@ impl Ledger {
         let at = self.limits.binary_search(&limit).ok()?;
         let horizon = self.horizons.get(at)?;
         Some((horizon.now(), self.record.whole(limit).rate))
-    }
-
-    /// Returns true if the sender has a seat, in its incarnation.
-    pub(crate) fn is_seated(&self, request: &Request) -> bool {
-        let Request::Report(report) = request else {
-            return false;
-        };
-        let account = self.accounts.get(&report.member);
-        account.is_some_and(|account| account.seat.incarnation == report.incarnation)
-    }
-
-    /// Claim of a sender that says it knows a higher number than this leader, or this epoch although it was
-    /// not told of it. Then there is a later leader, or the store went back, or it lies.
-    pub(crate) fn ahead(&self, request: &Request) -> Option<Claim> {
-        let is_seated = self.is_seated(request);
-        let (member, epoch, version, incarnation) = match request {
-            Request::Report(report) => {
-                let account = self.accounts.get(&report.member);
-                let told = account.is_none_or(|account| account.addressed);
-                // An epoch that was given twice counts as one more.
-                let again = u64::from(report.epoch == self.epoch && is_seated && !told);
-                let epoch = report.epoch.saturating_add(again);
-                (report.member, epoch, report.record, 0)
-            }
-            Request::Join(join) => (join.member, join.epoch, join.record, join.replaces),
-            Request::Leave(_) => return None,
-        };
-        let numbers = [
-            (Number::Epoch, epoch, self.epoch),
-            (Number::Record, version, self.record.version),
-            (Number::Incarnation, incarnation, self.record.incarnations),
-        ];
-        let higher = numbers.into_iter().find(|(_, seen, ours)| seen > ours);
-        higher.map(|(number, seen, known)| Claim {
-            member,
-            is_seated,
-            number,
-            seen,
-            known,
-        })
     }
 
     pub(super) fn receive(&mut self, now: Monotonic, request: Request, effects: &mut Vec<Effect>) {

@@ -43,6 +43,7 @@ pub mod apportion;
 pub mod audit;
 pub mod cell;
 mod curve;
+mod effect;
 pub mod generation;
 pub mod leader;
 pub mod lease;
@@ -52,6 +53,7 @@ pub mod message;
 pub mod plan;
 pub mod proof;
 pub mod schedule;
+mod store_rollback;
 pub mod suspend_detector;
 pub mod synced;
 

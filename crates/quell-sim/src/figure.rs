@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use quell_shares::plan::MICRO;
 
-use crate::fault::{Fault, happen};
+use crate::fault::Fault;
 use crate::schedules::{begin, may};
 use crate::setup::SECOND;
 use crate::stories::fleet;
@@ -185,7 +185,7 @@ fn act(world: &mut World, second: u64) {
         50 => want(world, [150, 600, 500, 0]),
         75 => {
             let leader = world.store.leader(world.now).unwrap_or(0);
-            happen(world, Fault::KillChair(leader));
+            world.inject(Fault::KillChair(leader));
         }
         100 => {
             for chair in 0..world.chairs.len() {
@@ -196,7 +196,7 @@ fn act(world: &mut World, second: u64) {
                     down: true,
                     lasts: 30 * SECOND,
                 };
-                happen(world, cut);
+                world.inject(cut);
             }
         }
         155 => want(world, [900, 0, 0, 0]),

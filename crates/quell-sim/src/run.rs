@@ -5,13 +5,14 @@ use quell_shares::plan::MICRO;
 use quell_shares::schedule::Bucket;
 
 use crate::check::Violation;
-use crate::fault::{Counts, has_seats};
+use crate::fault::Counts;
 use crate::mix;
 use crate::node::{Node, rule_name};
 use crate::rng::Rng;
 use crate::schedules::{Schedule, expect};
 use crate::setup::{SECOND, Setup, Wish};
 use crate::world::World;
+use crate::world::changes::has_seats;
 
 /// The outcome of a seed.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use std::time::Duration;
 use quell_shares::plan::{Fallback, Group, Limit, MICRO, Name, Quota, ReturnSeats, Size, Sizing};
 
 use crate::check::Violation;
-use crate::fault::{Fault, happen};
+use crate::fault::Fault;
 use crate::node::rule_name;
 use crate::setup::{MILLI, REPORT, Setup, timing};
 use crate::world::{Event, World};
@@ -340,7 +340,7 @@ fn cut(world: &mut World, node: usize, up: bool, down: bool, millis: u64) {
             down,
             lasts,
         };
-        happen(world, cut);
+        world.inject(cut);
     }
 }
 

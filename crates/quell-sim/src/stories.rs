@@ -7,7 +7,7 @@ use std::time::Duration;
 use quell_shares::plan::{MICRO, Timing};
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, happen};
+use crate::fault::Fault;
 use crate::rng::Rng;
 use crate::schedules::{SCHEDULES, Schedule, begin, may};
 use crate::setup::{DRIFT, MILLI, REPORT, SECOND, Setup, Wish, timing};
@@ -76,16 +76,16 @@ pub struct Stories {
 pub fn stories() -> Stories {
     let kill_leader = |world: &mut World| {
         let leader = world.store.leader(world.now).unwrap_or(0);
-        happen(world, Fault::KillChair(leader));
+        world.inject(Fault::KillChair(leader));
     };
     Stories {
         lag: lags(REPORT),
         moving: (1..=FLEETS).map(moving).sum::<u64>() / FLEETS,
         leader: after(kill_leader),
-        member: after(|world| happen(world, Fault::KillNode(3))),
+        member: after(|world| world.inject(Fault::KillNode(3))),
         both: after(|world| {
             kill_leader(world);
-            happen(world, Fault::KillNode(3));
+            world.inject(Fault::KillNode(3));
         }),
     }
 }

@@ -1,8 +1,11 @@
 //! World: the queue of events, the network, and the effect of each event.
 
+pub(crate) mod changes;
 mod entitled;
+mod faults;
 mod network;
 mod nodes;
+pub(crate) mod operator;
 mod rights;
 
 use std::cmp::Reverse;
@@ -239,7 +242,7 @@ impl World {
             Event::Ask(chair, life, ask) => self.ask(chair, life, ask),
             Event::Reply(chair, life, reply) => self.reply(chair, life, reply),
             Event::Watch(chair, record) => self.watch(chair, record),
-            Event::Fault(fault) => crate::fault::happen(self, fault),
+            Event::Fault(fault) => self.inject(fault),
         }
     }
 

@@ -8,7 +8,7 @@ use quell_core::descriptor::Query;
 use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
-use crate::hold_calls::new_id;
+use crate::hold_id::new_id;
 use crate::limiter::Limiter;
 use crate::store::HoldStore;
 

@@ -1,7 +1,6 @@
 //! Hold calls: those calls of a [`Limiter`] that wait for a turn, reserve, and end holds.
 
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -21,6 +20,7 @@ use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
+use crate::hold_id::new_id;
 use crate::limiter::{Limiter, known};
 use crate::store::{Finished, HoldStatus, HoldStore, LocalStore, Placed, StoreError, StoreResult};
 use crate::waiters::Wakeup;
@@ -63,18 +63,6 @@ fn summary(set: &LimitSet<'_>, placed: &Placed) -> (bool, Duration) {
     let is_refused = with_say.clone().any(|(_, one)| !one.outcome.is_allow());
     let delay = with_say.map(|(_, decision)| decision.delay).max();
     (is_refused, delay.unwrap_or_default())
-}
-
-/// A new id of 128 random bits.
-pub(crate) fn new_id(domain: &str) -> HoldId {
-    // Each state has keys of its own, drawn from the system's randomness.
-    let bits = || RandomState::new().hash_one(domain);
-    loop {
-        let name = format!("{:016x}{:016x}", bits(), bits());
-        if let Some(id) = HoldId::new(domain, &name) {
-            return id;
-        }
-    }
 }
 
 /// A turn that moves by less has not moved: a shared store reads another clock, and answers after a round trip.

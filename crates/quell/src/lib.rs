@@ -214,6 +214,7 @@ mod admit;
 mod alarm;
 mod error;
 mod hold_calls;
+mod hold_id;
 mod keyed;
 mod limiter;
 mod portions;

@@ -25,7 +25,7 @@ use crate::ad_hoc::{AdHocLimits, AdHocMemo, CachedLimit};
 use crate::calendar::{SystemCalendar, check_zone};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AskError, RulesError};
-use crate::hold_calls::new_id;
+use crate::hold_id::new_id;
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Answer, LocalStore, Placed, Store, StoreError};

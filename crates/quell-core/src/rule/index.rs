@@ -18,13 +18,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::net::IpAddr;
-use core::slice;
+use core::{iter, slice};
 
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
-use super::pattern::{DescriptorReader, Patterns, SHORT_LIST};
-use super::{EmptyValue, Matcher, Pattern, Rule};
+use super::pattern::{DescriptorReader, Pattern};
+use super::{EmptyValue, Matcher, Rule};
+
+/// The most patterns of a list that are tried one after the other: to hash a value takes about as long.
+pub(super) const SHORT_LIST: usize = 8;
 
 /// Rules that may apply, by their position in the file, ascending.
 pub(super) type Candidates = SmallVec<[u32; 16]>;
@@ -215,31 +218,38 @@ impl Pattern {
     }
 }
 
-impl Matcher {
-    /// The hashes under which a rule with this matcher is found; `None` if it could be missed.
-    fn hashes(&self) -> Option<Hashes> {
-        let of = |pattern: &Pattern| {
-            Some(match pattern.literal()? {
-                Literal::Whole(text) => fold(start(WHOLE, &self.entry), text.as_bytes()),
-                Literal::Beginning(text) => fold(start(BEGINNING, &self.entry), text.as_bytes()),
-                Literal::Network(bits, length) => {
-                    fold_bits(start(NETWORK, &self.entry), bits, length)
-                }
-            })
-        };
-        let mut hashes: Hashes = self.patterns.iter().map(of).collect::<Option<_>>()?;
-        hashes.sort_unstable();
-        hashes.dedup();
-        Some(hashes)
-    }
+/// The name of an entry, and the patterns of which its value must match one.
+pub(super) type Condition<'r> = (&'r Arc<str>, &'r [Pattern]);
+
+/// What these matchers ask for.
+pub(super) fn conditions(matchers: &[Matcher]) -> impl Iterator<Item = Condition<'_>> + Clone {
+    let conditions = matchers.iter();
+    conditions.map(|matcher| (&matcher.entry, &*matcher.patterns))
+}
+
+/// The hashes under which a rule that asks for these values is found; `None` if it could be missed.
+fn hashes((entry, patterns): Condition<'_>) -> Option<Hashes> {
+    let of = |pattern: &Pattern| {
+        Some(match pattern.literal()? {
+            Literal::Whole(text) => fold(start(WHOLE, entry), text.as_bytes()),
+            Literal::Beginning(text) => fold(start(BEGINNING, entry), text.as_bytes()),
+            Literal::Network(bits, length) => fold_bits(start(NETWORK, entry), bits, length),
+        })
+    };
+    let mut hashes: Hashes = patterns.iter().map(of).collect::<Option<_>>()?;
+    hashes.sort_unstable();
+    hashes.dedup();
+    Some(hashes)
 }
 
 impl Index {
-    /// Files rules, which are in file order and have these matchers.
-    pub(super) fn new<'r>(rules: impl Iterator<Item = &'r [Matcher]> + Clone) -> Self {
+    /// Files rules, which are in file order, each under one of its conditions.
+    pub(super) fn new<'r, M>(rules: impl Iterator<Item = M> + Clone) -> Self
+    where
+        M: Iterator<Item = Condition<'r>>,
+    {
         let mut shared: Vec<u64> = Vec::new();
-        let matchers = rules.clone().flatten();
-        shared.extend(matchers.filter_map(Matcher::hashes).flatten());
+        shared.extend(rules.clone().flatten().filter_map(hashes).flatten());
         shared.sort_unstable();
         let crowd = |hashes: &Hashes| {
             let with = |hash: &u64| {
@@ -254,10 +264,9 @@ impl Index {
         let mut lengths: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
         let mut prefixes: BTreeMap<Arc<str>, BTreeSet<u8>> = BTreeMap::new();
         for (place, matchers) in (0..).zip(rules) {
-            let choices = matchers
-                .iter()
-                .filter_map(|matcher| Some((matcher, matcher.hashes()?)));
-            let Some((matcher, hashes)) = choices.min_by_key(|(_, hashes)| crowd(hashes)) else {
+            let choices = matchers.filter_map(|condition| Some((condition, hashes(condition)?)));
+            let Some(((name, patterns), hashes)) = choices.min_by_key(|(_, hashes)| crowd(hashes))
+            else {
                 index.others.push(place);
                 continue;
             };
@@ -265,8 +274,8 @@ impl Index {
                 hash: upper_half(hash),
                 rule: place + 1,
             }));
-            let entry = || Arc::clone(&matcher.entry);
-            for literal in matcher.patterns.iter().filter_map(Pattern::literal) {
+            let entry = || Arc::clone(name);
+            for literal in patterns.iter().filter_map(Pattern::literal) {
                 match literal {
                     Literal::Whole(_) => _ = lengths.entry(entry()).or_default(),
                     Literal::Beginning(text) => {
@@ -377,7 +386,8 @@ pub(super) struct OverrideIndex(Option<Index>);
 
 impl OverrideIndex {
     pub(super) fn new(rule: &Rule) -> Self {
-        let whens = rule.overrides.iter().map(|entry| &*entry.when);
+        let whens = rule.overrides.iter();
+        let whens = whens.map(|entry| conditions(&entry.when));
         let is_long = rule.overrides.len() > SHORT_LIST;
         Self(is_long.then(|| Index::new(whens)))
     }
@@ -442,12 +452,8 @@ impl PatternIndex {
     pub(super) fn new(patterns: &[Pattern]) -> Self {
         // One index serves both: a pattern is filed like a rule that has nothing else.
         let entry: Arc<str> = Arc::from("");
-        let matchers = patterns.iter().map(|pattern| Matcher {
-            entry: Arc::clone(&entry),
-            patterns: Patterns::from_iter([pattern.clone()]),
-        });
-        let matchers: Vec<Matcher> = matchers.collect();
-        Self(Index::new(matchers.iter().map(slice::from_ref)))
+        let alone = patterns.iter().map(slice::from_ref);
+        Self(Index::new(alone.map(|one| iter::once((&entry, one)))))
     }
 
     /// The patterns that may match a value, by their position.
@@ -575,7 +581,7 @@ mod tests {
                 rule(place, &[("method", &post), ("remote_address", &[address])])
             })
             .collect();
-        let index = Index::new(rules.iter().map(|rule| &*rule.matchers));
+        let index = Index::new(rules.iter().map(|rule| conditions(&rule.matchers)));
         assert_eq!(index.others, [0; 0]);
         for (address, expected) in [
             ("10.3.4.77", vec![3 * 256 + 4]),
@@ -609,7 +615,7 @@ mod tests {
             .enumerate()
             .map(|(place, text)| rule(place, &[("remote_address", &[String::from(*text)])]));
         let rules: Vec<Rule> = rules.collect();
-        let index = Index::new(rules.iter().map(|rule| &*rule.matchers));
+        let index = Index::new(rules.iter().map(|rule| conditions(&rule.matchers)));
         for address in ["10.127.0.1", "10.128.0.1", "1.1.1.1", "::1", "2001:db8::1"] {
             let mut descriptor = Descriptor::new();
             descriptor.push("remote_address", address);

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use smol_str::SmolStr;
 
-use super::index::{Index, OverrideIndex};
+use super::index::{Index, OverrideIndex, conditions};
 use super::pattern::DescriptorReader;
 use super::{Effect, OnMissing, Override, Rule};
 use crate::algorithm::Edges;
@@ -21,7 +21,9 @@ use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
 use crate::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
 use crate::over_admission::LeaseTerms;
+use crate::refusal_page::RefusalPage;
 use crate::time::{Now, Wall};
+use crate::verdict::Verdict;
 
 /// Computes the edges of calendar windows.
 pub trait CalendarEdges {
@@ -310,8 +312,8 @@ impl RuleSet {
             next.domains.entry(domain).or_default().rules.extend(rules);
         }
         for domain in next.domains.values_mut() {
-            let matchers = domain.rules.iter().map(|active| &*active.rule.matchers);
-            domain.index = Index::new(matchers);
+            let rules = domain.rules.iter();
+            domain.index = Index::new(rules.map(|active| conditions(&active.rule.matchers)));
             let rules = domain.rules.iter().enumerate();
             let rules = rules.filter(|(_, rule)| rule.needs_follow_up());
             domain.follow_ups = rules.map(|(position, _)| position).collect();
@@ -347,6 +349,21 @@ impl RuleSet {
     #[must_use]
     pub fn domain(&self, domain: &str) -> &[ActiveRule] {
         self.domains.get(domain).map_or(&[], |domain| &domain.rules)
+    }
+
+    /// The page of the rule that refused a query, which is the binding one.
+    ///
+    /// `None` if the query is allowed, if the rule has no page, and if the refusal is
+    /// [degraded](Verdict::degraded): then the caller is within its limits, as far as anybody knows.
+    #[must_use]
+    pub fn refusal_page(&self, query: &Query<'_>, verdict: &Verdict) -> Option<&RefusalPage> {
+        if verdict.is_allow() || verdict.degraded {
+            return None;
+        }
+        let name = &verdict.binding_rule()?.rule;
+        let mut rules = self.domain(query.domain()).iter();
+        let active = rules.find(|active| active.rule.name == *name)?;
+        active.rule.refusal_page.as_deref()
     }
 
     /// Returns true if the rules have the domain.

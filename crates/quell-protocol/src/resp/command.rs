@@ -9,7 +9,8 @@ use super::error::CommandError;
 use super::hold::{End, Reserve};
 use super::question;
 use super::session::{self, Client, Credentials, Hello};
-use super::table::{self, Name, TableRequest};
+use super::table::{self, Name};
+use super::table_request::TableRequest;
 use super::throttle::Throttle;
 
 /// A command with its arguments, borrowed from the frame.

@@ -1,8 +1,6 @@
 //! The table of commands: their arguments, and what `COMMAND` says about them.
 
-use super::args::Args;
 use super::encode::Encoder;
-use super::error::CommandError;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -46,7 +44,7 @@ macro_rules! commands {
         }
 
         /// The commands, the most frequent first: a lookup searches in this order.
-        const ROWS: [Row; [$($upper),*].len()] = [$(
+        pub(super) const ROWS: [Row; [$($upper),*].len()] = [$(
             Row {
                 name: Name::$name,
                 upper: $upper,
@@ -147,11 +145,11 @@ impl Row {
         }
     }
 
-    fn write_name(&self, encoder: &mut Encoder<'_>) {
+    pub(super) fn write_name(&self, encoder: &mut Encoder<'_>) {
         encoder.bulk(&self.upper.as_bytes().to_ascii_lowercase());
     }
 
-    fn write(&self, encoder: &mut Encoder<'_>) {
+    pub(super) fn write(&self, encoder: &mut Encoder<'_>) {
         encoder.array(10);
         self.write_name(encoder);
         encoder.integer(self.redis_arity());
@@ -170,7 +168,7 @@ impl Row {
         }
     }
 
-    fn write_docs(&self, encoder: &mut Encoder<'_>) {
+    pub(super) fn write_docs(&self, encoder: &mut Encoder<'_>) {
         let summary = match self.usage {
             "" => self.summary.to_owned(),
             usage => format!("{}: {usage}", self.summary),
@@ -186,79 +184,6 @@ impl Row {
             self.kind.group(),
         ] {
             encoder.bulk(text.as_bytes());
-        }
-    }
-}
-
-/// `COMMAND ...`: a request that the table answers itself.
-#[derive(Clone, Copy, Debug)]
-pub struct TableRequest<'a>(Question<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum Question<'a> {
-    Count,
-    List,
-    /// About these commands, or about all.
-    Docs(Args<'a>),
-    Info(Args<'a>),
-}
-
-impl<'a> TableRequest<'a> {
-    pub(super) fn parse(args: Args<'a>) -> Result<Self, CommandError> {
-        let Some(subcommand) = args.get(0) else {
-            return Ok(Self(Question::Info(args)));
-        };
-        let rest = args.skip(1);
-        let alone = |question, name| match rest.is_empty() {
-            true => Ok(question),
-            false => Err(CommandError::Arity(name)),
-        };
-        let question = match subcommand.to_ascii_uppercase().as_slice() {
-            b"COUNT" => alone(Question::Count, "command|count")?,
-            b"LIST" => alone(Question::List, "command|list")?,
-            b"DOCS" => Question::Docs(rest),
-            b"INFO" => Question::Info(rest),
-            _ => {
-                let known = "COUNT, LIST, DOCS or INFO";
-                return Err(CommandError::subcommand("COMMAND", subcommand, known));
-            }
-        };
-        Ok(Self(question))
-    }
-
-    /// Writes the reply.
-    pub fn write_reply(&self, encoder: &mut Encoder<'_>) {
-        match self.0 {
-            Question::Info(names) => {
-                let rows: Vec<Option<&Row>> = match names.is_empty() {
-                    true => ROWS.iter().map(Some).collect(),
-                    false => names.iter().map(find).collect(),
-                };
-                encoder.array(rows.len());
-                for row in rows {
-                    match row {
-                        Some(row) => row.write(encoder),
-                        None => encoder.null_array(),
-                    }
-                }
-            }
-            Question::Count => encoder.integer(i64::try_from(ROWS.len()).unwrap_or(i64::MAX)),
-            Question::List => {
-                encoder.array(ROWS.len());
-                for row in &ROWS {
-                    row.write_name(encoder);
-                }
-            }
-            Question::Docs(names) => {
-                let asked = |row: &&Row| {
-                    let same = |name: &[u8]| row.upper.as_bytes().eq_ignore_ascii_case(name);
-                    names.is_empty() || names.iter().any(same)
-                };
-                encoder.map(ROWS.iter().filter(asked).count());
-                for row in ROWS.iter().filter(asked) {
-                    row.write_docs(encoder);
-                }
-            }
         }
     }
 }

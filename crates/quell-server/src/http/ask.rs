@@ -224,7 +224,7 @@ pub(super) async fn authorize(State(shared): State<Arc<Shared>>, request: Reques
     }
     let verdict = ask(&shared, Operation::Acquire, &query, &caller).await?;
     let verdict = hand_over(&shared, &query, verdict, requests.as_deref()).await?;
-    let page = RefusalPage::for_verdict(&rules, &query, &verdict);
+    let page = rules.refusal_page(&query, &verdict);
     let mut response = answer(&shared, &parameters, &verdict, page);
     for (is_so, (name, value)) in [
         (verdict.degraded, DEGRADED),

@@ -5,17 +5,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{CONNECTION, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
 use axum::response::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper_util::rt::TokioExecutor;
-use hyper_util::server::conn::auto::Builder;
-use quell_host::head::MAX_HEAD;
-use quell_host::http_connection::{ConnectionEnd, ConnectionState, HttpBounds};
+use quell_host::http_connection::{ConnectionEnd, ConnectionState};
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::watch;
 use tower_service::Service;
@@ -24,17 +20,16 @@ use super::caller::{Client, authenticate, token};
 use super::fast_path::{self, Exit};
 use super::reply::Endless;
 use super::requests::Requests;
+use super::service::HttpService;
 use super::stream::MeteredStream;
 use super::unread::SharedBody;
-use super::{Purpose, origin, reply, router};
+use super::{origin, reply};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
 use crate::budget::{BudgetShare, Budgeted, CallerBudget};
-use crate::config::Config;
 use crate::health::Phase;
 use crate::listen::{Accepted, ListenSettings, close_lingering};
-use crate::metrics::{ListenerMetrics, Refused};
-use crate::shared::Shared;
+use crate::metrics::Refused;
 
 /// The answer to a connection for which there is no place.
 pub(crate) fn rejection(config: &ListenSettings, refused: Refused) -> Arc<[u8]> {
@@ -56,13 +51,6 @@ const FULL_HTTP2: [u8; 26] = [
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
 ];
 
-/// Requests of one HTTP/2 connection at a time.
-const MAX_STREAMS: u32 = 200;
-
-/// [`MAX_HEAD`] over HTTP/2, where one byte can encode a whole field. Each field counts 32 bytes more
-/// than its length.
-const MAX_HEAD_HTTP2: u32 = 32 * 1_024;
-
 /// Bytes that an open HTTP/2 connection draws: a frame, a head that is half sent, and what its streams
 /// share. Four thousand of them fit into the default budget.
 const CONNECTION_HTTP2: usize = 64 * 1_024;
@@ -75,10 +63,6 @@ const FIELD: usize = 128;
 
 /// Longest answer over HTTP/1 that draws nothing: a connection has at most one.
 const SMALL: usize = 4 * 1_024;
-
-/// Unread data of one HTTP/2 stream, and of one connection.
-const WINDOW: u32 = 64 * 1_024;
-const CONNECTION_WINDOW: u32 = 256 * 1_024;
 
 /// Draws for the body of `response`, beside what `share` has; `None` if there is no room.
 async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
@@ -104,36 +88,6 @@ fn size_of_fields(fields: &HeaderMap) -> usize {
 
 /// The future of an answer.
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
-
-/// Service that all connections of one listener share.
-#[derive(Debug)]
-pub(crate) struct HttpService {
-    pub(super) shared: Arc<Shared>,
-    pub(super) purpose: Purpose,
-    /// The port of the listener; a Unix socket has none.
-    pub(super) port: Option<u16>,
-    numbers: Arc<ListenerMetrics>,
-    router: Router,
-    builder: Builder<TokioExecutor>,
-}
-
-impl HttpService {
-    pub(crate) fn new(
-        shared: &Arc<Shared>,
-        purpose: Purpose,
-        port: Option<u16>,
-        numbers: Arc<ListenerMetrics>,
-    ) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            purpose,
-            port,
-            numbers,
-            router: router(Arc::clone(shared), purpose),
-            builder: builder(&shared.config),
-        }
-    }
-}
 
 /// Hands requests to the router with the address they come from.
 #[derive(Clone, Debug)]
@@ -285,26 +239,6 @@ impl hyper::service::Service<Request<Incoming>> for Handler {
             false => self.answer_http2(request),
         }
     }
-}
-
-/// Builder of the servers of connections.
-fn builder(config: &Config) -> Builder<TokioExecutor> {
-    let bounds = HttpBounds {
-        // It counts from when the connection can read a request, so it includes silence between two.
-        head_timeout: config.idle_timeout,
-        head: MAX_HEAD,
-        head_http2: MAX_HEAD_HTTP2,
-        streams: MAX_STREAMS,
-        window: WINDOW,
-        connection_window: CONNECTION_WINDOW,
-        ping: config.idle_timeout,
-        pong: config.header_timeout,
-    };
-    let mut builder = bounds.builder();
-    // Calls that wait notice the end of a client by `HangUp`; others are answered also if a client has closed its
-    // side.
-    builder.http1().half_close(true);
-    builder
 }
 
 /// Serves a connection to its end, or until the server stops and the requests in flight are answered.

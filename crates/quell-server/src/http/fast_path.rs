@@ -20,9 +20,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::caller::authenticate;
-use super::connection::HttpService;
 use super::origin::LastHost;
 use super::requests::Requests;
+use super::service::HttpService;
 use super::stream::MeteredStream;
 use super::{ask, reply};
 use crate::access::{Caller, ClientCertificate};

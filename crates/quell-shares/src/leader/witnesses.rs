@@ -19,9 +19,10 @@ use core::time::Duration;
 
 use quell_core::time::Monotonic;
 
-use super::store_rollback::{Number, StoreRollback};
 use crate::generation;
+use crate::ledger::Claim;
 use crate::plan::MemberId;
+use crate::store_rollback::{Number, StoreRollback};
 
 /// Number of members that have to say so.
 const ENOUGH: usize = 2;
@@ -33,27 +34,6 @@ const MAX_UNSEATED: usize = 64;
 /// For how many leases a witness may be silent. A leader that grants nothing has members ask again after
 /// one.
 const SILENT_LEASES: u32 = 3;
-
-/// A request that names a number which the store has not given.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    /// The member.
-    pub(crate) member: MemberId,
-    /// True if the member has a seat, in its incarnation.
-    pub(crate) is_seated: bool,
-    /// Number that the claim is about.
-    pub(crate) number: Number,
-    /// Value that the member says it has seen.
-    pub(crate) seen: u64,
-    /// Value that this leader has.
-    pub(crate) known: u64,
-}
-
-impl Claim {
-    fn can_prove(&self) -> bool {
-        self.is_seated && generation::of(self.seen) <= generation::of(self.known)
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Witness {

@@ -8,7 +8,7 @@ use quell_core::time::saturating_nanos;
 
 use super::{GRAIN, Ledger, shared};
 use crate::curve::{Holding, Horizon, LeaseBound, Version};
-use crate::leader::Effect;
+use crate::effect::Effect;
 use crate::message::{Grant, Granted, LimitName, Push, Pushed, Report, Response};
 use crate::plan::{Drift, Limit, LimitId, MemberId, Others, Plan, Record, Seat, part, same_part};
 use crate::schedule::Right;

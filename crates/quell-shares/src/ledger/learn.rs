@@ -17,8 +17,8 @@ use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::{Account, GRAIN, Ledger, arrange, shared};
 use crate::curve::{Holding, LeaseBound, Version};
+use crate::effect::Effect;
 use crate::generation;
-use crate::leader::Effect;
 use crate::message::{Held, Hold, Load, Report, Response};
 use crate::plan::{Drift, LimitId, MemberId, Record, Seat};
 use crate::schedule::Right;

@@ -12,7 +12,7 @@ use super::learn::{Most, Phase, claimed, in_order};
 use super::operate::Operation;
 use super::{Account, GRAIN, Ledger};
 use crate::curve::{Holding, Version};
-use crate::leader::Effect;
+use crate::effect::Effect;
 use crate::message::{Join, Joined, Kept, Leave, NoSeat, Response};
 use crate::plan::{MAX_MEMBERSHIPS, MAX_NAME, MemberId, Membership, Name, Record, Seat};
 

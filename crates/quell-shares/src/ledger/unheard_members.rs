@@ -30,7 +30,7 @@ use alloc::vec::Vec;
 
 use super::{Ledger, shared};
 use crate::curve::{Holding, Version};
-use crate::leader::Effect;
+use crate::effect::Effect;
 use crate::message::{Hold, Join, Kept, Report, Response};
 use crate::plan::{LimitId, MemberId, Record, Seat, part};
 use crate::schedule::Right;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{after, at_least, begin, cut, expect, leader, may, pass, saves, to_and_fro, want};
 use quell_shares::plan::MICRO;
 
-use crate::fault::{Change, Fault, happen};
+use crate::fault::{Change, Fault};
 use crate::node::Node;
 use crate::setup::{MILLI, SECOND};
 use crate::world::World;
@@ -23,7 +23,7 @@ pub(super) fn pause_before_sending(world: &mut World) {
 
 pub(super) fn store_down(world: &mut World) {
     begin(world);
-    happen(world, Fault::StoreDown(600 * SECOND));
+    world.inject(Fault::StoreDown(600 * SECOND));
     pass(world, 30_000);
     for node in 0..4 {
         want(world, node, 2_000);
@@ -43,7 +43,7 @@ pub(super) fn leader_dies(world: &mut World) {
     begin(world);
     let chair = leader(world);
     let before = may(world, 0);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     for _ in 0..60 {
         pass(world, 500);
         at_least(world, "L3", 0, before * 9 / 10);
@@ -51,13 +51,13 @@ pub(super) fn leader_dies(world: &mut World) {
         let text = format!("the borrower may save {burst} and had 900");
         expect(world, "L3", burst >= 800, text);
     }
-    happen(world, Fault::StartChair(chair));
+    world.inject(Fault::StartChair(chair));
     to_and_fro(world, 4, 10_000);
     // The same once more, while a member is about to be served.
     let chair = leader(world);
     want(world, 2, 2_000);
     pass(world, 700);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     pass(world, 40_000);
     at_least(world, "L1", 2, 400);
 }
@@ -66,8 +66,8 @@ pub(super) fn early_revocation(world: &mut World) {
     begin(world);
     for round in 0..5 {
         let chair = leader(world);
-        happen(world, Fault::CutChair(chair, 6 * SECOND));
-        happen(world, Fault::Revoke);
+        world.inject(Fault::CutChair(chair, 6 * SECOND));
+        world.inject(Fault::Revoke);
         pass(world, 1_000 + round * 400);
         want(world, 1, 2_000);
         pass(world, 12_000);
@@ -80,13 +80,13 @@ pub(super) fn restart_and_failover(world: &mut World) {
     begin(world);
     for round in 0..6 {
         let chair = leader(world);
-        happen(world, Fault::KillNode(0));
+        world.inject(Fault::KillNode(0));
         after(world, 200, Fault::StartNode(0));
         pass(world, 1_500 + round * 700);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         want(world, 1, 2_000);
         pass(world, 9_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
         pass(world, 9_000);
         want(world, 1, 0);
         pass(world, 5_000);
@@ -98,7 +98,7 @@ pub(super) fn hand_overs(world: &mut World) {
     let before = may(world, 0);
     for round in 0..10 {
         want(world, 1, if round % 2 == 1 { 2_000 } else { 0 });
-        happen(world, Fault::HandOver);
+        world.inject(Fault::HandOver);
         pass(world, 6_000);
         if round == 0 {
             at_least(world, "L1", 0, before * 9 / 10);
@@ -122,9 +122,9 @@ pub(super) fn replan_silent(world: &mut World) {
     }
     pass(world, 3_000);
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     pass(world, 50_000);
-    happen(world, Fault::StartChair(chair));
+    world.inject(Fault::StartChair(chair));
     pass(world, 30_000);
     at_least(world, "L1", 0, 200);
 }
@@ -144,9 +144,9 @@ pub(super) fn base_of_a_stranger(world: &mut World) {
     cut(world, 3, false, true, 25_000);
     pass(world, 3_000);
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     pass(world, 60_000);
-    happen(world, Fault::StartChair(chair));
+    world.inject(Fault::StartChair(chair));
     pass(world, 60_000);
     at_least(world, "L2", 3, 200);
 }
@@ -165,11 +165,11 @@ pub(super) fn old_leader_goes_on(world: &mut World) {
                 down: true,
                 lasts: 30 * SECOND,
             };
-            happen(world, cut);
+            world.inject(cut);
         }
-        happen(world, Fault::CutChair(chair, 20 * SECOND));
+        world.inject(Fault::CutChair(chair, 20 * SECOND));
         pass(world, 200 * round);
-        happen(world, Fault::Revoke);
+        world.inject(Fault::Revoke);
         want(world, 1, 2_000);
         pass(world, 30_000);
         want(world, 1, 0);
@@ -188,18 +188,18 @@ pub(super) fn report_before_fence(world: &mut World) {
         pass(world, 8_000);
         let first = leader(world);
         world.double_reports = late * MILLI;
-        happen(world, Fault::KillChair(first));
+        world.inject(Fault::KillChair(first));
         pass(world, 4_500);
-        happen(world, Fault::StartChair(first));
+        world.inject(Fault::StartChair(first));
         want(world, 0, 2_000);
         pass(world, 4_000);
         let second = leader(world);
         world.double_reports = 0;
         cut(world, 0, true, true, 20_000);
-        happen(world, Fault::KillChair(second));
+        world.inject(Fault::KillChair(second));
         want(world, 1, 2_000);
         pass(world, 15_000);
-        happen(world, Fault::StartChair(second));
+        world.inject(Fault::StartChair(second));
         want(world, 1, 0);
         pass(world, 10_000);
     }
@@ -219,9 +219,9 @@ pub(super) fn slow_seal(world: &mut World) {
         // The borrower was told to use less, but is slow; no leader knows any more what it
         // had.
         let chair = leader(world);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         pass(world, 15_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
         want(world, 1, 0);
         pass(world, 10_000);
     }
@@ -230,16 +230,16 @@ pub(super) fn slow_seal(world: &mut World) {
 pub(super) fn lease_shortened(world: &mut World) {
     begin(world);
     for _ in 0..2 {
-        happen(world, Fault::Change(Change::Lease(20)));
+        world.inject(Fault::Change(Change::Lease(20)));
         pass(world, 8_000);
         cut(world, 0, true, true, 30_000);
-        happen(world, Fault::Change(Change::Lease(4)));
+        world.inject(Fault::Change(Change::Lease(4)));
         pass(world, 1_500);
         let chair = leader(world);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         want(world, 1, 2_000);
         pass(world, 35_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
         want(world, 1, 0);
         pass(world, 10_000);
     }
@@ -267,34 +267,31 @@ fn right_ends(world: &mut World, ends: Duration, restored: bool) {
     let heard = Node::period(ends) / MILLI - 2_000;
     begin(world);
     for round in 0..6 {
-        happen(world, Fault::Backup);
-        happen(world, Fault::Weigh(1, 2));
+        world.inject(Fault::Backup);
+        world.inject(Fault::Weigh(1, 2));
         let old = leader(world);
         let next = 1 - old;
         for (node, chair, millis) in [(3, old, 90_000), (3, next, heard), (1, next, 90_000)] {
             let lasts = millis * MILLI;
             let (up, down) = (true, true);
-            happen(
-                world,
-                Fault::Cut {
-                    node,
-                    chair,
-                    up,
-                    down,
-                    lasts,
-                },
-            );
+            world.inject(Fault::Cut {
+                node,
+                chair,
+                up,
+                down,
+                lasts,
+            });
         }
         pass(world, heard + 100 + 100 * round);
         world.nodes[3].talks_to = next;
-        happen(world, Fault::CutChair(old, 30 * SECOND));
-        happen(world, Fault::KillChair(next));
-        happen(world, Fault::StartChair(next));
+        world.inject(Fault::CutChair(old, 30 * SECOND));
+        world.inject(Fault::KillChair(next));
+        world.inject(Fault::StartChair(next));
         if restored {
-            happen(world, Fault::Restore { bump: false });
-            happen(world, Fault::Raise);
+            world.inject(Fault::Restore { bump: false });
+            world.inject(Fault::Raise);
         }
-        happen(world, Fault::Revoke);
+        world.inject(Fault::Revoke);
         if restored {
             world.slow_held = Some((3, 17_000 * MILLI));
             while world.slow_held.is_some() && world.violation.is_none() {
@@ -303,8 +300,8 @@ fn right_ends(world: &mut World, ends: Duration, restored: bool) {
             cut(world, 3, true, false, 20_000);
         }
         pass(world, 60_000);
-        happen(world, Fault::NoStrangers);
-        happen(world, Fault::Weigh(1, 1));
+        world.inject(Fault::NoStrangers);
+        world.inject(Fault::Weigh(1, 1));
         pass(world, 30_000);
     }
     for node in 0..4 {
@@ -316,7 +313,7 @@ pub(super) fn hungry_failover(world: &mut World) {
     begin(world);
     cut(world, 0, true, true, 40_000);
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     want(world, 1, 2_000);
     // The promise after the dead leader's last answer has ended, by the slowest clock; its successor
     // still waits for the borrower.
@@ -331,8 +328,8 @@ pub(super) fn hungry_failover(world: &mut World) {
 pub(super) fn leader_and_member_die(world: &mut World) {
     begin(world);
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
-    happen(world, Fault::KillNode(3));
+    world.inject(Fault::KillChair(chair));
+    world.inject(Fault::KillNode(3));
     for _ in 0..60 {
         pass(world, 500);
         at_least(world, "L2", 0, 250);
@@ -357,13 +354,13 @@ pub(super) fn grant_after_fence(world: &mut World) {
             pass(world, 10);
         }
         let chair = leader(world);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         want(world, 1, 2_000);
         // The member reports to the next leader, but does not receive its grant.
         pass(world, 5_300);
         cut(world, 0, false, true, 6_000);
         pass(world, 10_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
     }
 }
 
@@ -371,14 +368,14 @@ pub(super) fn late_first_words(world: &mut World) {
     begin(world);
     for late in [4_000, 5_000] {
         let chair = leader(world);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         world.slow_held = Some((3, late * MILLI));
         while world.slow_held.is_some() && world.violation.is_none() {
             pass(world, 10);
         }
         cut(world, 3, true, true, 30_000);
         pass(world, 40_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
         pass(world, 10_000);
     }
 }
@@ -387,16 +384,16 @@ pub(super) fn changes_beside_silent(world: &mut World) {
     begin(world);
     cut(world, 3, true, true, 200_000);
     for percent in [150, 175, 200, 225, 250, 275, 300, 325, 350] {
-        happen(world, Fault::Change(Change::Weight(percent)));
+        world.inject(Fault::Change(Change::Weight(percent)));
         pass(world, 1_500);
     }
     // The next leader has not heard the silent member, which has a quarter of the first plan.
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     want(world, 1, 2_000);
     pass(world, 40_000);
-    happen(world, Fault::StartChair(chair));
-    happen(world, Fault::Change(Change::Rates(10)));
+    world.inject(Fault::StartChair(chair));
+    world.inject(Fault::Change(Change::Rates(10)));
     pass(world, 6_000);
     let rate = world.store.record.plan.limits[0].quota.rate / MICRO;
     let used: u64 = (0..3).map(|node| may(world, node)).sum();
@@ -409,12 +406,12 @@ pub(super) fn changes_beside_silent(world: &mut World) {
 /// each between two reports, and to 1/s, of which no member has a call; then a leader dies.
 pub(super) fn cut_below_parts(world: &mut World) {
     begin(world);
-    happen(world, Fault::KillNode(2));
-    happen(world, Fault::KillNode(3));
+    world.inject(Fault::KillNode(2));
+    world.inject(Fault::KillNode(3));
     cut(world, 1, true, true, 30_000);
     let chair = leader(world);
     for units in [10, 1] {
-        happen(world, Fault::Change(Change::Cut(units)));
+        world.inject(Fault::Change(Change::Cut(units)));
         pass(world, 6_000);
         let rate = world.store.record.plan.limits[0].quota.rate / MICRO;
         let used = may(world, 0);
@@ -425,12 +422,12 @@ pub(super) fn cut_below_parts(world: &mut World) {
         let text = format!("a member saves {burst} of {units}");
         expect(world, "S2", burst <= units, text);
     }
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     pass(world, 40_000);
-    happen(world, Fault::StartChair(chair));
-    happen(world, Fault::StartNode(2));
+    world.inject(Fault::StartChair(chair));
+    world.inject(Fault::StartNode(2));
     pass(world, 20_000);
-    happen(world, Fault::Change(Change::Rates(100)));
+    world.inject(Fault::Change(Change::Rates(100)));
     pass(world, 10_000);
     at_least(world, "L1", 0, 700);
 }

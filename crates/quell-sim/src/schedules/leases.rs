@@ -1,7 +1,7 @@
 //! Schedules about grants, pushes and their timing.
 
 use super::{at_least, begin, cut, leader, may, pass, to_and_fro, want};
-use crate::fault::{Change, Fault, happen};
+use crate::fault::{Change, Fault};
 use crate::setup::{MILLI, SECOND};
 use crate::world::World;
 
@@ -94,7 +94,7 @@ pub(super) fn half_cut(world: &mut World) {
 pub(super) fn rates(world: &mut World) {
     begin(world);
     for percent in [200, 100, 300, 100, 150, 100] {
-        happen(world, Fault::Change(Change::Rates(percent)));
+        world.inject(Fault::Change(Change::Rates(percent)));
         want(world, 1, if percent == 100 { 0 } else { 3_000 });
         cut(world, 2, true, true, 6_000);
         pass(world, 4_000);
@@ -105,12 +105,12 @@ pub(super) fn rates(world: &mut World) {
 
 pub(super) fn lowered(world: &mut World) {
     begin(world);
-    happen(world, Fault::Change(Change::Weight(60)));
+    world.inject(Fault::Change(Change::Weight(60)));
     pass(world, 5_000);
-    happen(world, Fault::Change(Change::Rates(300)));
+    world.inject(Fault::Change(Change::Rates(300)));
     pass(world, 5_000);
     cut(world, 3, true, true, 20_000);
-    happen(world, Fault::Change(Change::Rates(100)));
+    world.inject(Fault::Change(Change::Rates(100)));
     for _ in 0..50 {
         pass(world, 100);
         // Members that can be reached keep their part of the limit meanwhile.
@@ -123,15 +123,15 @@ pub(super) fn lowered(world: &mut World) {
 pub(super) fn lease_shortened(world: &mut World) {
     begin(world);
     for seconds in [20, 4, 15, 5] {
-        happen(world, Fault::Change(Change::Lease(seconds)));
+        world.inject(Fault::Change(Change::Lease(seconds)));
         pass(world, 6_000);
         cut(world, 0, true, true, 30_000);
         want(world, 1, 2_000);
         pass(world, 3_000);
         let chair = leader(world);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         pass(world, 25_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
         want(world, 1, 0);
         pass(world, 15_000);
     }
@@ -140,7 +140,7 @@ pub(super) fn lease_shortened(world: &mut World) {
 pub(super) fn lease_shortened_silent(world: &mut World) {
     begin(world);
     for silent in [2_000, 2_500, 4_000, 6_000] {
-        happen(world, Fault::Change(Change::Lease(20)));
+        world.inject(Fault::Change(Change::Lease(20)));
         pass(world, 8_000);
         // Their bases begin before leases that are granted from now on end.
         for node in [2, 3] {
@@ -150,7 +150,7 @@ pub(super) fn lease_shortened_silent(world: &mut World) {
         want(world, 1, 400);
         pass(world, 3_000);
         cut(world, 0, true, true, 30_000);
-        happen(world, Fault::Change(Change::Lease(4)));
+        world.inject(Fault::Change(Change::Lease(4)));
         pass(world, 45_000);
         want(world, 1, 0);
         pass(world, 20_000);
@@ -163,7 +163,7 @@ pub(super) fn suspend(world: &mut World) {
         Fault::PauseNode(0, 40 * SECOND),
         Fault::StallNode(0, 40 * SECOND),
     ] {
-        happen(world, fault);
+        world.inject(fault);
         want(world, 1, 2_000);
         pass(world, 60_000);
         want(world, 1, 0);
@@ -259,7 +259,7 @@ pub(super) fn floor_before_promise(world: &mut World) {
         for node in [1, 3] {
             cut(world, node, true, true, 4_000);
         }
-        happen(world, Fault::HandOver);
+        world.inject(Fault::HandOver);
         for _ in 0..400 {
             pass(world, 10);
             if may(world, 2) == 0 {
@@ -281,7 +281,7 @@ pub(super) fn larger_calls(world: &mut World) {
     // The borrower keeps its bucket and its plan; the others may save up for larger calls.
     want(world, 0, 0);
     cut(world, 0, true, true, 30_000);
-    happen(world, Fault::Change(Change::Least(200)));
+    world.inject(Fault::Change(Change::Least(200)));
     pass(world, 8_500);
     for node in 0..4 {
         want(world, node, 5_000);
@@ -314,7 +314,7 @@ pub(super) fn long_sleep(world: &mut World) {
         pass(world, 20_000);
         want(world, 3, 0);
         pass(world, 4_000);
-        happen(world, Fault::PauseNode(3, (24 + round) * SECOND));
+        world.inject(Fault::PauseNode(3, (24 + round) * SECOND));
         want(world, 3, 2_000);
         pass(world, 40_000);
     }

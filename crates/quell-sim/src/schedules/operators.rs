@@ -4,10 +4,10 @@ use quell_shares::ledger::{MemberState, Operation};
 use quell_shares::plan::{LimitId, MICRO, MemberId, Plan, Stage};
 
 use super::{at_least, begin, cut, expect, leader, may, pass, want};
-use crate::fault::operator::operate;
-use crate::fault::{Change, Fault, happen};
+use crate::fault::{Change, Fault};
 use crate::node::rule_name;
 use crate::world::World;
+use crate::world::operator::operate;
 
 /// A Deployment: every pod is replaced by one with another id, and none leaves.
 pub(super) fn pods_replaced(world: &mut World) {
@@ -17,7 +17,7 @@ pub(super) fn pods_replaced(world: &mut World) {
     }
     pass(world, 10_000);
     for old in 0..world.nodes.len() - 4 {
-        happen(world, Fault::KillNode(old));
+        world.inject(Fault::KillNode(old));
         pass(world, 1_000);
         world.start_node(old + 4, true);
         want(world, old + 4, 400);
@@ -67,7 +67,7 @@ pub(super) fn drained(world: &mut World) {
         pass(world, 6_000);
         world.slow_seal = Some((node, 3_000 * crate::setup::MILLI));
         want(world, 3, 2_000);
-        happen(world, Fault::Drain(node));
+        world.inject(Fault::Drain(node));
         pass(world, 12_000);
         let alive = world.nodes[node].alive;
         let seat = world
@@ -79,7 +79,7 @@ pub(super) fn drained(world: &mut World) {
         expect(world, "L1", gone && free, text);
         at_least(world, "L1", 3, 850);
         want(world, 3, 0);
-        happen(world, Fault::StartNode(node));
+        world.inject(Fault::StartNode(node));
         pass(world, 5_000);
         at_least(world, "L1", node, 850);
         want(world, node, 0);
@@ -92,17 +92,17 @@ pub(super) fn weight_lowered(world: &mut World) {
     want(world, 3, 2_000);
     pass(world, 5_000);
     cut(world, 3, true, true, 60_000);
-    happen(world, Fault::Weigh(3, 1));
+    world.inject(Fault::Weigh(3, 1));
     for node in 0..4 {
         want(world, node, 2_000);
     }
     pass(world, 3_000);
-    happen(world, Fault::KillChair(leader(world)));
+    world.inject(Fault::KillChair(leader(world)));
     pass(world, 40_000);
     at_least(world, "L2", 3, 500);
     pass(world, 30_000);
     at_least(world, "L1", 3, 220);
-    happen(world, Fault::Weigh(3, 3));
+    world.inject(Fault::Weigh(3, 3));
     pass(world, 10_000);
     at_least(world, "L1", 3, 470);
 }
@@ -156,7 +156,7 @@ pub(super) fn staged(world: &mut World) {
     pass(world, 5_000);
     let one = Stage::Member(MemberId(1));
     for (percent, stages) in [(10, true), (300, true), (10, false)] {
-        happen(world, Fault::RollOut(Change::Rates(percent), one));
+        world.inject(Fault::RollOut(Change::Rates(percent), one));
         pass(world, 8_000);
         let units = 250 * percent / 100;
         // More than its part of the plan that it follows is a breach, whatever the sum is.
@@ -166,11 +166,11 @@ pub(super) fn staged(world: &mut World) {
         expect(world, "L1", has >= units - units / 10, text);
         at_least(world, "L1", 0, 220);
         if stages {
-            happen(world, Fault::Advance(Stage::Percent(50)));
+            world.inject(Fault::Advance(Stage::Percent(50)));
             pass(world, 8_000);
             at_least(world, "L1", 0, units.min(250) * 9 / 10);
             shows(world, units);
-            happen(world, Fault::TakeBack);
+            world.inject(Fault::TakeBack);
             pass(world, 8_000);
             for node in 0..4 {
                 at_least(world, "L1", node, 220);
@@ -179,7 +179,7 @@ pub(super) fn staged(world: &mut World) {
     }
     cut(world, 1, true, true, 30_000);
     pass(world, 500);
-    happen(world, Fault::Complete);
+    world.inject(Fault::Complete);
     pass(world, 40_000);
     for node in 0..4 {
         let may = may(world, node);
@@ -231,18 +231,18 @@ pub(super) fn groups(world: &mut World) {
     let fits = half(shared[0]) && half(shared[1]) && shared[2] == 0 && shared[3] == 0;
     expect(world, "L1", fits, text);
     // A member is cut off, restarts in no group, and a leader dies before it hears of that.
-    happen(world, Fault::Regroup(1));
-    happen(world, Fault::KillNode(1));
+    world.inject(Fault::Regroup(1));
+    world.inject(Fault::KillNode(1));
     pass(world, 200);
-    happen(world, Fault::StartNode(1));
+    world.inject(Fault::StartNode(1));
     pass(world, 12_000);
     let shared = rates(world);
     let text = format!("alone in the group a member may use {shared:?}");
     expect(world, "L1", shared[0] >= 900 && shared[1] == 0, text);
-    happen(world, Fault::Regroup(3));
-    happen(world, Fault::KillNode(3));
-    happen(world, Fault::StartNode(3));
-    happen(world, Fault::KillChair(leader(world)));
+    world.inject(Fault::Regroup(3));
+    world.inject(Fault::KillNode(3));
+    world.inject(Fault::StartNode(3));
+    world.inject(Fault::KillChair(leader(world)));
     pass(world, 30_000);
     let shared = rates(world);
     let text = format!("with another member in the group they may use {shared:?}");
@@ -258,8 +258,8 @@ pub(super) fn fenced(world: &mut World) {
         .record
         .seat(member)
         .map_or(0, |seat| seat.incarnation);
-    happen(world, Fault::KillNode(0));
-    happen(world, Fault::StartNode(0));
+    world.inject(Fault::KillNode(0));
+    world.inject(Fault::StartNode(0));
     pass(world, 3_000);
     let late = Operation::Fence {
         member,
@@ -270,11 +270,11 @@ pub(super) fn fenced(world: &mut World) {
     pass(world, 5_000);
     at_least(world, "L1", 0, 850);
     want(world, 1, 2_000);
-    happen(world, Fault::KillNode(0));
-    happen(world, Fault::Fence(0));
+    world.inject(Fault::KillNode(0));
+    world.inject(Fault::Fence(0));
     pass(world, 2_000);
     at_least(world, "L1", 1, 900);
-    happen(world, Fault::StartNode(0));
+    world.inject(Fault::StartNode(0));
     pass(world, 5_000);
     at_least(world, "L1", 0, 450);
 }

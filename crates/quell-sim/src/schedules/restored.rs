@@ -4,7 +4,7 @@ use quell_shares::message::{Join, Report, Request};
 use quell_shares::plan::MemberId;
 
 use super::{at_least, begin, cut, expect, leader, may, pass, want};
-use crate::fault::{Change, Fault, happen};
+use crate::fault::{Change, Fault};
 use crate::world::{Event, World};
 
 /// Two members, of which the first wants everything; then a backup.
@@ -15,7 +15,7 @@ fn two_and_backup(world: &mut World) {
     want(world, 0, 2_000);
     want(world, 1, 0);
     pass(world, 20_000);
-    happen(world, Fault::Backup);
+    world.inject(Fault::Backup);
 }
 
 /// Lets things happen that the backup does not know: two more members, two starts of the second, two
@@ -23,9 +23,9 @@ fn two_and_backup(world: &mut World) {
 fn much_happens(world: &mut World) {
     two_join(world);
     for _ in 0..2 {
-        happen(world, Fault::KillNode(1));
+        world.inject(Fault::KillNode(1));
         pass(world, 500);
-        happen(world, Fault::StartNode(1));
+        world.inject(Fault::StartNode(1));
         pass(world, 2_500);
     }
     two_lead(world);
@@ -42,9 +42,9 @@ fn two_join(world: &mut World) {
 fn two_lead(world: &mut World) {
     for _ in 0..2 {
         let chair = leader(world);
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
         pass(world, 12_000);
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::StartChair(chair));
     }
 }
 
@@ -61,8 +61,8 @@ fn all_share(world: &mut World, nodes: &[usize], units: u64) {
 }
 
 fn restore(world: &mut World, bump: bool) {
-    happen(world, Fault::Restore { bump });
-    happen(world, Fault::Raise);
+    world.inject(Fault::Restore { bump });
+    world.inject(Fault::Raise);
 }
 
 pub(super) fn older_record(world: &mut World) {
@@ -85,9 +85,9 @@ pub(super) fn bumped(world: &mut World) {
     pass(world, 20_000);
     mark_all_heard(world, &[0, 1, 2, 3]);
     // A member that comes later gets its static share of what was free.
-    happen(world, Fault::KillNode(3));
+    world.inject(Fault::KillNode(3));
     pass(world, 20_000);
-    happen(world, Fault::StartNode(3));
+    world.inject(Fault::StartNode(3));
     pass(world, 5_000);
     all_share(world, &[0, 1, 2, 3], 960);
 }
@@ -123,9 +123,9 @@ pub(super) fn silent(world: &mut World) {
 
 pub(super) fn unknown_plan(world: &mut World) {
     begin(world);
-    happen(world, Fault::Backup);
-    happen(world, Fault::Change(Change::Lease(20)));
-    happen(world, Fault::Change(Change::Rates(300)));
+    world.inject(Fault::Backup);
+    world.inject(Fault::Change(Change::Lease(20)));
+    world.inject(Fault::Change(Change::Rates(300)));
     pass(world, 8_000);
     // It has a longer lease, of a limit three times as large, than the record knows.
     cut(world, 0, true, true, 60_000);
@@ -137,7 +137,7 @@ pub(super) fn unknown_plan(world: &mut World) {
     pass(world, 70_000);
     all_share(world, &[0, 1, 2, 3], 960);
     // The members follow the plan of the backup again, as another revision.
-    happen(world, Fault::Change(Change::Rates(50)));
+    world.inject(Fault::Change(Change::Rates(50)));
     pass(world, 20_000);
     at_least(world, "L1", 0, 110);
 }
@@ -149,14 +149,14 @@ pub(super) fn not_raised(world: &mut World) {
     cut(world, 3, true, true, 120_000);
     want(world, 2, 2_000);
     pass(world, 500);
-    happen(world, Fault::Restore { bump: false });
+    world.inject(Fault::Restore { bump: false });
     // No leader may trust the record.
     pass(world, 60_000);
     let alarms = world.counts.alarms;
     let text = format!("{alarms} leaders said that the store went back");
     expect(world, "L3", (1..=3).contains(&alarms), text);
     at_least(world, "L2", 0, 250);
-    happen(world, Fault::Raise);
+    world.inject(Fault::Raise);
     pass(world, 45_000);
     // The static shares of those whom the record does not know are set aside, also that of the silent one.
     all_share(world, &[0, 2], 480);
@@ -169,12 +169,12 @@ pub(super) fn bumped_not_raised(world: &mut World) {
     cut(world, 3, true, true, 120_000);
     want(world, 2, 2_000);
     pass(world, 500);
-    happen(world, Fault::Restore { bump: true });
+    world.inject(Fault::Restore { bump: true });
     pass(world, 60_000);
     let alarms = world.counts.alarms;
     let text = format!("{alarms} leaders said that the store went back");
     expect(world, "L3", (1..=3).contains(&alarms), text);
-    happen(world, Fault::Raise);
+    world.inject(Fault::Raise);
     pass(world, 45_000);
     // The static shares of those whom the record does not know are set aside, also that of the silent one.
     all_share(world, &[0, 2], 480);
@@ -188,17 +188,17 @@ pub(super) fn not_raised_one_witness(world: &mut World) {
     cut(world, 3, true, true, 120_000);
     want(world, 2, 2_000);
     pass(world, 500);
-    happen(world, Fault::Restore { bump: false });
+    world.inject(Fault::Restore { bump: false });
     for chair in 0..world.chairs.len() {
-        happen(world, Fault::KillChair(chair));
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::KillChair(chair));
+        world.inject(Fault::StartChair(chair));
     }
     pass(world, 60_000);
     let alarms = world.counts.alarms;
     let text = format!("{alarms} leaders said that the store went back");
     expect(world, "L3", alarms == 0, text);
     at_least(world, "L2", 0, 250);
-    happen(world, Fault::Raise);
+    world.inject(Fault::Raise);
     pass(world, 45_000);
     all_share(world, &[0, 2], 480);
 }
@@ -244,8 +244,8 @@ pub(super) fn liar(world: &mut World) {
     let alarms = world.counts.alarms;
     expect(world, "L3", alarms == 0, format!("{alarms} alarms"));
     // A member that joins meanwhile gets its share.
-    happen(world, Fault::KillNode(2));
-    happen(world, Fault::StartNode(2));
+    world.inject(Fault::KillNode(2));
+    world.inject(Fault::StartNode(2));
     pass(world, 5_000);
     all_share(world, &[0, 1, 2, 3], 960);
 }
@@ -258,13 +258,13 @@ pub(super) fn under_its_leader(world: &mut World) {
     }
     pass(world, 10_000);
     // The leader's key is part of the backup, so the leader notices nothing.
-    happen(world, Fault::Restore { bump: false });
+    world.inject(Fault::Restore { bump: false });
     pass(world, 5_000);
     at_least(world, "L1", 0, 850);
     // A write finds an older record than it should replace. The leader knows all that was lost, writes that
     // record again, and goes on giving seats.
-    happen(world, Fault::KillNode(2));
-    happen(world, Fault::StartNode(2));
+    world.inject(Fault::KillNode(2));
+    world.inject(Fault::StartNode(2));
     pass(world, 10_000);
     let alarms = world.counts.alarms;
     let text = format!("{alarms} leaders said that the store went back");
@@ -276,7 +276,7 @@ pub(super) fn under_its_leader(world: &mut World) {
     pass(world, 5_000);
     at_least(world, "L1", 2, 400);
     cut(world, 3, true, true, 30_000);
-    happen(world, Fault::Raise);
+    world.inject(Fault::Raise);
     pass(world, 20_000);
     want(world, 1, 2_000);
     pass(world, 30_000);
@@ -287,9 +287,9 @@ pub(super) fn under_its_leader(world: &mut World) {
 pub(super) fn handed_over(world: &mut World) {
     begin(world);
     // The snapshot is part of the backup, but was used long ago.
-    happen(world, Fault::HandOver);
+    world.inject(Fault::HandOver);
     pass(world, 20);
-    happen(world, Fault::Backup);
+    world.inject(Fault::Backup);
     want(world, 0, 0);
     want(world, 1, 2_000);
     pass(world, 15_000);
@@ -302,31 +302,31 @@ pub(super) fn handed_over(world: &mut World) {
 
 pub(super) fn drained(world: &mut World) {
     begin(world);
-    happen(world, Fault::Backup);
+    world.inject(Fault::Backup);
     restore(world, false);
     pass(world, 20_000);
-    happen(world, Fault::KillNode(1));
+    world.inject(Fault::KillNode(1));
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
+    world.inject(Fault::KillChair(chair));
     pass(world, 25_000);
     // The next leader knows the member by the record alone, and has set its share aside.
-    happen(world, Fault::Drain(1));
+    world.inject(Fault::Drain(1));
     pass(world, 20_000);
-    happen(world, Fault::NoStrangers);
+    world.inject(Fault::NoStrangers);
     for node in [0, 2, 3] {
         want(world, node, 2_000);
     }
     pass(world, 20_000);
     // It lives on its file.
     cut(world, 1, true, true, 30_000);
-    happen(world, Fault::StartNode(1));
+    world.inject(Fault::StartNode(1));
     pass(world, 50_000);
     all_share(world, &[0, 2, 3], 960);
 }
 
 /// An operator says that there are no strangers, and these members share the limit.
 fn mark_all_heard(world: &mut World, nodes: &[usize]) {
-    happen(world, Fault::NoStrangers);
+    world.inject(Fault::NoStrangers);
     pass(world, 2_000);
     all_share(world, nodes, 960);
 }
@@ -336,7 +336,7 @@ fn mark_all_heard(world: &mut World, nodes: &[usize]) {
 fn overweight(world: &mut World, weight: u32) {
     cut(world, 3, true, true, 160_000);
     pass(world, 25_000);
-    happen(world, Fault::Weigh(1, weight));
+    world.inject(Fault::Weigh(1, weight));
     pass(world, 5_000);
 }
 
@@ -353,7 +353,7 @@ fn restore_and_hear(world: &mut World, members: usize) {
 
 pub(super) fn floors(world: &mut World) {
     begin(world);
-    happen(world, Fault::Backup);
+    world.inject(Fault::Backup);
     overweight(world, 2);
     // Those that are heard have floors of 100/s, and the last member has its 25/s.
     restore_and_hear(world, 3);
@@ -364,7 +364,7 @@ pub(super) fn floors(world: &mut World) {
 
 pub(super) fn floors_unheard(world: &mut World) {
     begin(world);
-    happen(world, Fault::Backup);
+    world.inject(Fault::Backup);
     overweight(world, 4);
     // Those that are not heard have floors of 150/s, and 75/s by the record.
     restore_and_hear(world, 1);
@@ -377,16 +377,16 @@ pub(super) fn floors_unheard(world: &mut World) {
 /// the leader before had.
 pub(super) fn handed_over_unheard(world: &mut World) {
     begin(world);
-    happen(world, Fault::Backup);
+    world.inject(Fault::Backup);
     restore(world, false);
     pass(world, 20_000);
     cut(world, 3, true, true, 90_000);
     let chair = leader(world);
-    happen(world, Fault::KillChair(chair));
-    happen(world, Fault::StartChair(chair));
+    world.inject(Fault::KillChair(chair));
+    world.inject(Fault::StartChair(chair));
     pass(world, 25_000);
-    happen(world, Fault::HandOver);
-    happen(world, Fault::NoStrangers);
+    world.inject(Fault::HandOver);
+    world.inject(Fault::NoStrangers);
     pass(world, 20_000);
     all_share(world, &[0, 1, 2], 720);
     pass(world, 70_000);
@@ -410,17 +410,17 @@ pub(super) fn all_restart(world: &mut World) {
     two_and_backup(world);
     much_happens(world);
     for node in 0..4 {
-        happen(world, Fault::KillNode(node));
+        world.inject(Fault::KillNode(node));
     }
     restore(world, false);
     for chair in 0..world.chairs.len() {
-        happen(world, Fault::KillChair(chair));
-        happen(world, Fault::StartChair(chair));
+        world.inject(Fault::KillChair(chair));
+        world.inject(Fault::StartChair(chair));
     }
     // No process of the time before is left.
-    happen(world, Fault::NoStrangers);
+    world.inject(Fault::NoStrangers);
     for node in 0..4 {
-        happen(world, Fault::StartNode(node));
+        world.inject(Fault::StartNode(node));
     }
     pass(world, 25_000);
     all_share(world, &[0, 1, 2, 3], 960);

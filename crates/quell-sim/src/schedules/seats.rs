@@ -3,7 +3,7 @@
 use quell_shares::plan::{LimitId, MemberId};
 
 use super::{at_least, begin, cut, expect, leader, pass, to_and_fro, want};
-use crate::fault::{Change, Fault, happen};
+use crate::fault::{Change, Fault};
 use crate::setup::MILLI;
 use crate::world::World;
 
@@ -13,9 +13,9 @@ pub(super) fn leave_doubled(world: &mut World) {
         want(world, node, 2_000);
         pass(world, 5_000);
         world.double_leaves = 8_000 * MILLI;
-        happen(world, Fault::LeaveNode(node));
+        world.inject(Fault::LeaveNode(node));
         pass(world, 3_000);
-        happen(world, Fault::StartNode(node));
+        world.inject(Fault::StartNode(node));
         // The other member takes what the second leave seems to free.
         want(world, 1 - node, 2_000);
         pass(world, 15_000);
@@ -49,11 +49,11 @@ pub(super) fn join_storm(world: &mut World) {
 pub(super) fn leave_storm(world: &mut World) {
     begin(world);
     for node in 0..4 {
-        happen(world, Fault::LeaveNode(node));
+        world.inject(Fault::LeaveNode(node));
     }
     pass(world, 5_000);
     for node in 0..4 {
-        happen(world, Fault::StartNode(node));
+        world.inject(Fault::StartNode(node));
         want(world, node, 1_000);
     }
     pass(world, 20_000);
@@ -64,20 +64,20 @@ pub(super) fn leave_storm(world: &mut World) {
 
 pub(super) fn member_dies(world: &mut World) {
     begin(world);
-    happen(world, Fault::KillNode(3));
+    world.inject(Fault::KillNode(3));
     pass(world, 5_000);
     at_least(world, "L2", 0, 850);
     pass(world, 15_000);
     at_least(world, "L1", 0, 600);
     pass(world, 10_000);
-    happen(world, Fault::StartNode(3));
+    world.inject(Fault::StartNode(3));
     want(world, 3, 2_000);
     pass(world, 10_000);
     at_least(world, "L1", 3, 400);
     // The member is gone for good: an operator deregisters it, which frees its base.
-    happen(world, Fault::KillNode(3));
+    world.inject(Fault::KillNode(3));
     pass(world, 20_000);
-    happen(world, Fault::Deregister(3));
+    world.inject(Fault::Deregister(3));
     pass(world, 5_000);
     at_least(world, "L1", 0, 850);
 }
@@ -85,9 +85,9 @@ pub(super) fn member_dies(world: &mut World) {
 pub(super) fn restarts(world: &mut World) {
     begin(world);
     for _ in 0..12 {
-        happen(world, Fault::KillNode(0));
+        world.inject(Fault::KillNode(0));
         pass(world, 100);
-        happen(world, Fault::StartNode(0));
+        world.inject(Fault::StartNode(0));
         pass(world, 2_400);
     }
 }
@@ -97,9 +97,9 @@ pub(super) fn old_join(world: &mut World) {
     for late in [4_000, 6_000] {
         world.double_joins = late * MILLI;
         for _ in 0..2 {
-            happen(world, Fault::KillNode(0));
+            world.inject(Fault::KillNode(0));
             pass(world, 200);
-            happen(world, Fault::StartNode(0));
+            world.inject(Fault::StartNode(0));
             pass(world, 2_500);
         }
         world.double_joins = 0;
@@ -117,9 +117,9 @@ pub(super) fn old_reports(world: &mut World) {
     for late in [6_000, 7_000, 8_000, 9_000] {
         world.double_reports = late * MILLI;
         pass(world, 15_000);
-        happen(world, Fault::KillNode(0));
+        world.inject(Fault::KillNode(0));
         pass(world, 100);
-        happen(world, Fault::StartNode(0));
+        world.inject(Fault::StartNode(0));
         want(world, 0, 2_000);
         pass(world, 4_000);
         want(world, 1, 2_000);
@@ -140,8 +140,8 @@ pub(super) fn crash_loop(world: &mut World) {
     pass(world, 5_000);
     for _ in 0..40 {
         for node in 0..4 {
-            happen(world, Fault::KillNode(node));
-            happen(world, Fault::StartNode(node));
+            world.inject(Fault::KillNode(node));
+            world.inject(Fault::StartNode(node));
         }
         pass(world, 600);
     }
@@ -153,11 +153,11 @@ pub(super) fn leave_under_load(world: &mut World) {
         want(world, node, 2_000);
         pass(world, 6_000);
         world.slow_seal = Some((node, 3_000 * MILLI));
-        happen(world, Fault::LeaveNode(node));
+        world.inject(Fault::LeaveNode(node));
         want(world, 3, 2_000);
         pass(world, 10_000);
         want(world, 3, 0);
-        happen(world, Fault::StartNode(node));
+        world.inject(Fault::StartNode(node));
         pass(world, 5_000);
     }
 }
@@ -185,7 +185,7 @@ pub(super) fn more_than_seats(world: &mut World) {
 
 pub(super) fn fewer_seats(world: &mut World) {
     begin(world);
-    happen(world, Fault::Change(Change::FewerSeats(1)));
+    world.inject(Fault::Change(Change::FewerSeats(1)));
     pass(world, 3_000);
     for _ in 0..4 {
         to_and_fro(world, 1, 4_000);
@@ -205,7 +205,7 @@ pub(super) fn fewer_seats(world: &mut World) {
 
 pub(super) fn limit_removed(world: &mut World) {
     begin(world);
-    happen(world, Fault::Change(Change::NoLimit));
+    world.inject(Fault::Change(Change::NoLimit));
     pass(world, 20_000);
     want(world, 1, 2_000);
     pass(world, 8_000);
@@ -218,7 +218,7 @@ pub(super) fn deregistered_alive(world: &mut World) {
     pass(world, 5_000);
     // No member wants what is free now, so none is given it before the deregistered
     // member hears of it.
-    happen(world, Fault::Mistaken(3));
+    world.inject(Fault::Mistaken(3));
     // That member must stop quickly: until then there is one too many.
     world.quiet = true;
     pass(world, 8_000);
@@ -237,7 +237,7 @@ pub(super) fn joins_beside_dead(world: &mut World) {
         want(world, node, 2_000);
     }
     pass(world, 20_000);
-    happen(world, Fault::KillNode(0));
+    world.inject(Fault::KillNode(0));
     pass(world, 1_000);
     for node in 2..14 {
         world.start_node(node, true);
@@ -250,7 +250,7 @@ pub(super) fn joins_beside_dead(world: &mut World) {
     pass(world, 25_000);
     short_because_of(world, &[]);
     for chair in 0..world.chairs.len() {
-        happen(world, Fault::KillChair(chair));
+        world.inject(Fault::KillChair(chair));
     }
     pass(world, 14_000);
     for node in 1..14 {

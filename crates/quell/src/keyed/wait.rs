@@ -14,7 +14,8 @@ use quell_core::time::Now;
 
 use super::LockedKey;
 use crate::clock::Clock;
-use crate::hold_calls::{BAN_CHECK, Wait, new_id};
+use crate::hold_calls::{BAN_CHECK, Wait};
+use crate::hold_id::new_id;
 use crate::waiters::Wakeup;
 
 /// Leaves the queue when dropped: cancels the hold of a caller that went away before its turn.

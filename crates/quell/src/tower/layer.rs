@@ -343,7 +343,7 @@ impl<S: HoldStore> Shared<S> {
                 let own = (!verdict.degraded)
                     .then_some(self.page.as_deref())
                     .flatten();
-                let page = RefusalPage::for_verdict(&rules, &query, &verdict).or(own);
+                let page = rules.refusal_page(&query, &verdict).or(own);
                 let mut response = refusal::denied(&verdict, page, &request.headers);
                 response
                     .headers_mut()

@@ -3,11 +3,12 @@
 use quell_shares::ledger::Operation;
 use quell_shares::message::MemberSnapshot;
 
-use super::{Fault, changed_plan};
-use crate::world::World;
+use super::World;
+use super::changes::changed_plan;
+use crate::fault::Fault;
 
-/// Applies a fault.
-pub(super) fn happen(world: &mut World, fault: Fault) {
+/// Makes a fault happen.
+pub(super) fn inject(world: &mut World, fault: Fault) {
     match fault {
         Fault::Fence(node) if world.nodes[node].alive => {}
         Fault::Fence(node) => fence(world, node),

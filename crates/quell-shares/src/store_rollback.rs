@@ -1,7 +1,7 @@
-//! Went back: proof that the store was restored from a backup although its generation was not raised.
+//! Store rollback: proof that the store was restored from a backup although its generation was not raised.
 //!
 //! A coordinator that runs meanwhile sees it itself: the store has a lower revision or an older record
-//! than before. One that was started afterwards hears it from members ([`witnesses`](super::witnesses)).
+//! than before. One that was started afterwards hears it from members (see `leader/witnesses.rs`).
 //! Of members that joined since the backup the record knows nothing, and neither what they may use.
 
 use core::fmt;
