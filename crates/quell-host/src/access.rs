@@ -41,18 +41,26 @@ use crate::secret_source::SecretSource;
 
 mod certificate;
 mod credentials;
+mod entries;
 mod failed_logins;
+mod grant;
 mod live_pages;
 mod logins;
 mod password;
 mod password_entry;
+mod role;
+mod token;
 mod visits;
 
 pub use certificate::ClientCertificate;
-pub use credentials::{CredentialsError, Grant, NewToken, NodeEntry, Role, TokenName};
+pub use credentials::CredentialsError;
+pub use entries::NodeEntry;
 pub use failed_logins::{BARRED, FailedLogins, TOO_MANY_FAILED_LOGINS};
+pub use grant::Grant;
 pub use live_pages::{LivePage, LivePages};
 pub use password_entry::password_entry;
+pub use role::Role;
+pub use token::{NewToken, TokenName};
 pub use visits::Visits;
 
 use credentials::Credentials;

@@ -1,19 +1,22 @@
 //! Leader task: everything that the task of a coordinator has, and its loop.
 
+mod leadership;
+mod record_writes;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::Clock;
 use quell_core::time::Monotonic;
 use quell_shares::generation;
-use quell_shares::leader::{Coordinator, Effect, Elected, Number, Why};
-use quell_shares::ledger::{Operation, Snapshot};
+use quell_shares::leader::{Coordinator, Effect, Number, Why};
+use quell_shares::ledger::Operation;
 use quell_shares::message::{CoordinatorId, Request};
 use quell_shares::plan::{MICRO, Plan, Record};
 use quell_shares::suspend_detector::SuspendDetector;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::audit::Audit;
 use super::dominant::Dominant;
@@ -22,22 +25,14 @@ use super::raise::raise;
 use super::rejected_joins::RejectedJoins;
 use super::tally::Tally;
 use super::{
-    ChangeError, Edit, Ended, Heard, Message, Outboxes, REFUSED_AGAIN, Refused, ReplySender,
-    Status, Wanted,
-};
-use crate::codec::{
-    CodecError, check_room, decode_record, decode_snapshot, encode_record, encode_snapshot,
-    fit_record,
+    ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status, Wanted,
 };
 use crate::rule_distribution::{RecordedRules, RuleDistribution};
 use crate::session::{Health, Leadership, Rollback, Session, key};
-use crate::store::{Committed, Condition, ConfigStore, Listing, StoreError, Write};
+use crate::store::{Committed, ConfigStore, Listing, StoreError};
 
 /// Period of the state machine's ticks: a few per shortest report period.
 const TICK: Duration = Duration::from_millis(25);
-
-/// Delay before a write that was refused or not answered is made again.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// A node that names numbers which the store has not given, as anybody with a node's token can at any time, is
 /// logged so often at most.
@@ -296,118 +291,6 @@ impl<S: ConfigStore> LeaderTask<S> {
                 named = join.weight,
                 "a node names another weight than its seat has, which stays: `quell fleet weight` changes it"
             );
-        }
-    }
-
-    /// The session has a leadership, has kept it, or has none.
-    async fn lead(&mut self, leadership: Option<Leadership>) -> Result<(), Ended> {
-        let Some(leadership) = leadership else {
-            if self.leadership.take().is_some() {
-                self.unwritten = None;
-                self.core.step_down(Why::KeyLost, &mut self.effects);
-            }
-            return Ok(());
-        };
-        let epoch = leadership.epoch;
-        // A store that was restored may give the same revision to another key.
-        let known = self.leadership.as_ref();
-        if known.is_some_and(|known| (known.epoch, known.lease) == (epoch, leadership.lease)) {
-            // Also if this task was held up for longer than a time to live: the key was kept.
-            self.core.kept(self.epoch, leadership.asked);
-            self.leadership = Some(leadership);
-            return Ok(());
-        }
-        let listing = Arc::clone(&leadership.listing);
-        let Some((record, changed)) = self.record(&listing)? else {
-            return self.found(leadership).await;
-        };
-        let snapshot = self.snapshot(&listing);
-        self.begin(leadership, record, changed, snapshot);
-        // The watch may know more.
-        let view = Arc::clone(&self.session.view().borrow());
-        self.see(&view)
-    }
-
-    fn begin(
-        &mut self,
-        leadership: Leadership,
-        record: Record,
-        changed: u64,
-        snapshot: Option<Snapshot>,
-    ) {
-        self.core.note_generation(record.generation());
-        let (epoch, seats) = (leadership.epoch, record.seats.len());
-        let handed_over = snapshot.is_some();
-        tracing::info!(epoch, seats, handed_over, "this coordinator leads");
-        let elected = Elected {
-            revision: epoch,
-            asked: leadership.asked,
-            record,
-            snapshot,
-        };
-        let now = self.now();
-        self.core.elected(now, elected);
-        (self.audit, self.elected) = (Audit::default(), now);
-        (self.rejected_joins, self.reminded) = (RejectedJoins::default(), None);
-        self.dominant = (0, None);
-        self.judge = Judge::default();
-        self.leave_open();
-        // A store that went back gives revisions again.
-        self.recorded_rules = (None, 0);
-        self.tally = Tally::new(now);
-        self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
-        self.changed = changed;
-        self.compare = true;
-        self.leadership = Some(leadership);
-    }
-
-    /// Writes the first record of a fleet. If that fails it is tried again with the next keep-alive.
-    async fn found(&mut self, leadership: Leadership) -> Result<(), Ended> {
-        let plan = self.wanted.borrow_and_update().plan(None);
-        if let Err(error) = plan.check_after(None, self.session.options().drift) {
-            self.refuse(Refused::Plan(error));
-            return Ok(());
-        }
-        let record = Record::new(plan);
-        if let Err(error) = check_room(&record) {
-            self.refuse(Refused::Codec(error));
-            return Ok(());
-        }
-        let writes = vec![Write::put(key::RECORD, encode_record(&record)?)];
-        let written = self.session.write(&leadership, unchanged(0), writes).await;
-        self.note_write(&written);
-        match written {
-            Ok(committed) if committed.succeeded => {
-                tracing::info!("this fleet is new: its first plan is written");
-                self.refused = None;
-                self.begin(leadership, record, committed.revision, None);
-            }
-            // Somebody was faster, or the key is lost: the session says so.
-            Ok(_) | Err(_) => {}
-        }
-        Ok(())
-    }
-
-    /// The record and the revision that changed it.
-    fn record(&self, listing: &Listing) -> Result<Option<(Record, u64)>, CodecError> {
-        let key = format!("{}{}", self.session.options().prefix, key::RECORD);
-        let Some(entry) = listing.entries.get(&key) else {
-            return Ok(None);
-        };
-        Ok(Some((decode_record(&entry.value)?, entry.changed)))
-    }
-
-    /// Hand-over of the leader before. Without it this one learns, so trouble is no error.
-    fn snapshot(&self, listing: &Listing) -> Option<Snapshot> {
-        let prefix = format!("{}{}", self.session.options().prefix, key::SNAPSHOT);
-        let parts = listing.entries.iter();
-        let parts = parts.filter(|(key, _)| key.starts_with(&prefix));
-        match decode_snapshot(parts.map(|(_, entry)| &entry.value[..])) {
-            Ok(snapshot) => snapshot,
-            Err(error) => {
-                tracing::warn!(%error, "the hand-over is not used");
-                None
-            }
         }
     }
 
@@ -673,191 +556,6 @@ impl<S: ConfigStore> LeaderTask<S> {
             }
         }
     }
-
-    pub(super) fn write(&mut self, mut record: Record, origin: Origin) {
-        let Some(leadership) = self.leadership.clone() else {
-            return;
-        };
-        let epoch = leadership.epoch;
-        let bytes = match fit_record(&mut record) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                match origin {
-                    Origin::Operator(reply_to) => {
-                        reply_to.send(Err(error.into())).ok();
-                    }
-                    Origin::Wanted => self.refuse(Refused::Codec(error)),
-                    Origin::Core => {
-                        self.refuse(Refused::Codec(error));
-                        self.again(epoch, AGAIN * 50);
-                    }
-                }
-                return;
-            }
-        };
-        let (session, conditions) = (Arc::clone(&self.session), unchanged(self.changed));
-        self.jobs.spawn(async move {
-            let writes = vec![Write::put(key::RECORD, bytes)];
-            let result = session.write(&leadership, conditions, writes).await;
-            let record = Box::new(record);
-            Done::Wrote {
-                epoch,
-                record,
-                result,
-                origin,
-            }
-        });
-    }
-
-    fn again(&mut self, epoch: u64, after: Duration) {
-        self.jobs.spawn(async move {
-            sleep(after).await;
-            Done::Again { epoch }
-        });
-    }
-
-    fn resign(&mut self) {
-        let Some(leadership) = self.leadership.clone() else {
-            return;
-        };
-        let session = Arc::clone(&self.session);
-        self.jobs.spawn(async move {
-            Done::Resigned(session.resign(&leadership, Vec::new(), Vec::new()).await)
-        });
-    }
-
-    /// Reads everything again, because a member knows more than this leader.
-    fn verify(&mut self, epoch: u64) {
-        let (session, asked) = (Arc::clone(&self.session), self.now());
-        self.jobs.spawn(async move {
-            Done::Verified {
-                asked,
-                epoch,
-                result: session.read().await,
-            }
-        });
-    }
-
-    fn finish(&mut self, done: Done) -> Result<(), Ended> {
-        let now = self.now();
-        let ours = self.leadership.as_ref().map(|leadership| leadership.epoch);
-        match done {
-            Done::Wrote {
-                epoch,
-                record,
-                result,
-                origin,
-            } => self.written(ours == Some(epoch), *record, result, origin),
-            Done::Again { epoch } if ours == Some(epoch) => {
-                self.core.not_stored(now, &mut self.effects);
-            }
-            Done::Verified {
-                asked,
-                epoch,
-                result: Ok(listing),
-            } if self
-                .core
-                .leads(now)
-                .is_some_and(|ledger| ledger.epoch() == epoch) =>
-            {
-                let leadership = self.leadership.as_ref();
-                let has_key = |one| self.session.options().has_key(&listing, one);
-                let has_key = leadership.is_some_and(has_key);
-                match self.record(&listing)?.filter(|_| has_key) {
-                    Some((record, changed)) => {
-                        self.changed = changed;
-                        self.core.note_generation(record.generation());
-                        self.core.verified(now, asked, record, &mut self.effects);
-                    }
-                    None => {
-                        self.core.step_down(Why::KeyLost, &mut self.effects);
-                        // Otherwise the session keeps a lease without a key, and never campaigns again.
-                        self.session.look_for_key();
-                    }
-                }
-            }
-            Done::Compare => self.compare = true,
-            Done::Resigned(Err(error)) => {
-                tracing::warn!(%error, "the key could not be given back; it ends by itself");
-            }
-            Done::TryToWrite => self.try_to_write(),
-            Done::Tried(result) => self.tried(&result),
-            Done::Again { .. } | Done::Verified { .. } | Done::Resigned(_) | Done::Raised => {}
-        }
-        Ok(())
-    }
-
-    /// A write has ended, under the current leadership or an earlier one.
-    fn written(
-        &mut self,
-        is_ours: bool,
-        record: Record,
-        result: Result<Committed, StoreError>,
-        origin: Origin,
-    ) {
-        let is_written = matches!(result, Ok(committed) if committed.succeeded);
-        if let (Ok(committed), true, true) = (&result, is_written, is_ours) {
-            self.changed = self.changed.max(committed.revision);
-            self.compare = true;
-            let now = self.now();
-            if matches!(origin, Origin::Wanted) {
-                tracing::info!(
-                    version = record.version,
-                    "what the rules say is put into force"
-                );
-            }
-            self.core.stored(now, record, &mut self.effects);
-        } else if is_ours && !is_written && result.is_ok() {
-            // The key is lost, or the record is not the one that it was made from.
-            self.core.refused(self.now(), &mut self.effects);
-        }
-        if is_ours || is_written {
-            self.note_write(&result);
-        }
-        match origin {
-            Origin::Operator(reply_to) => {
-                let told = match result {
-                    Ok(_) if is_written => Ok(()),
-                    Ok(_) => Err(ChangeError::Conflict),
-                    Err(error) => Err(error.into()),
-                };
-                reply_to.send(told).ok();
-            }
-            Origin::Wanted if !is_written => {
-                self.jobs.spawn(async {
-                    sleep(AGAIN).await;
-                    Done::Compare
-                });
-            }
-            Origin::Core if !is_written && is_ours => {
-                let epoch = self.leadership.as_ref().map_or(0, |known| known.epoch);
-                let after = { self.unwritten.as_ref() }.map_or(AGAIN, |_| REFUSED_AGAIN);
-                self.again(epoch, after);
-            }
-            Origin::Wanted | Origin::Core => {}
-        }
-    }
-
-    /// Gives the key back, with all that a successor needs to go on at once.
-    async fn hand_over(&mut self) {
-        let Some(leadership) = self.leadership.take() else {
-            return;
-        };
-        let snapshot = self.core.hand_over(self.now(), &mut self.effects);
-        let parts = snapshot
-            .as_ref()
-            .and_then(encode_snapshot)
-            .unwrap_or_default();
-        let write = |(at, bytes)| vec![Write::put(format!("{}{at}", key::SNAPSHOT), bytes)];
-        let mut parts: Vec<Vec<Write>> = parts.into_iter().enumerate().map(write).collect();
-        let last = parts.pop().unwrap_or_default();
-        let snapshot = !last.is_empty();
-        match self.session.resign(&leadership, parts, last).await {
-            Ok(resigned) if resigned.succeeded => tracing::info!(snapshot, "handed over"),
-            Ok(_) => tracing::info!("another coordinator leads already"),
-            Err(error) => tracing::warn!(%error, "nothing was handed over; the key ends by itself"),
-        }
-    }
 }
 
 /// Tells an operator how the store is.
@@ -877,14 +575,6 @@ fn report(health: &Health) {
         None if health.other_ttl.is_none() => tracing::info!("the configuration store answers"),
         None => {}
     }
-}
-
-/// The record is the one that is known.
-fn unchanged(revision: u64) -> Vec<Condition> {
-    vec![Condition::Changed {
-        key: key::RECORD.to_owned(),
-        revision,
-    }]
 }
 
 fn names(plan: &Plan) -> Vec<Arc<str>> {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::credentials::{TokenDigest, TokenName};
+use super::token::{TokenDigest, TokenName};
 
 /// Passwords that are checked at a time. Each takes a processor for some tens of milliseconds, and up to
 /// 64 MiB.

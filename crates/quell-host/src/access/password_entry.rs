@@ -1,7 +1,9 @@
 //! Password entry: what a file of credentials has of a user who logs in with a password.
 
-use super::credentials::{Role, TokenName, user_entry};
+use super::entries::user_entry;
 use super::password::{HashedPassword, MAX_PASSWORD, MIN_CHARACTERS};
+use super::role::Role;
+use super::token::TokenName;
 
 /// The entry in a file of credentials of a user who logs in with `password`; no domains mean all. Takes
 /// tens of milliseconds and 19 MiB.

@@ -40,3 +40,5 @@ mod shares;
 mod sources;
 #[cfg(test)]
 mod subject;
+#[cfg(test)]
+mod warnings;

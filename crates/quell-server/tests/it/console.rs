@@ -1,10 +1,7 @@
-//! The console: who may see and do what, by a password's session and by tokens; what other sites' pages
-//! cannot do; the stream of what is live.
+//! The console: sessions, forms and pages; what other sites' pages cannot do.
 
-use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::net::TcpStream;
 
 use quell_host::access::{NewToken, Role, password_entry};
 use quell_testkit::redis::Redis;
@@ -12,6 +9,9 @@ use quell_testkit::redis::Redis;
 use crate::harness::{Answer, Fixture, SHOP, connect, request, send};
 
 mod keys;
+mod live;
+mod proxies;
+mod routes;
 
 const PASSWORD: &str = "four words of Ada's: and a colon";
 
@@ -21,43 +21,6 @@ const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\nOrigin: h
 
 /// A stream of events, which has no end.
 const LIVE: &str = "/console/live";
-
-/// Roles that a page about changed rules needs, since it shows them.
-const EDITOR: &[Role] = &[Role::Read, Role::Admin];
-
-/// Every route: method, target, form, and the roles that it needs; none: it is for everybody.
-const ROUTES: [(&str, &str, &str, &[Role]); 20] = [
-    ("GET", "/console", "", &[Role::Read]),
-    ("GET", "/console/history.json", "", &[Role::Read]),
-    ("GET", "/console/history.json?span=day", "", &[Role::Read]),
-    ("GET", LIVE, "", &[Role::Read]),
-    ("GET", "/console/rules", "", &[Role::Read]),
-    ("GET", "/console/rules/edit", "", EDITOR),
-    ("POST", "/console/rules/edit", "text=x&action=check", EDITOR),
-    ("POST", "/console/rules/check", "text=x", EDITOR),
-    ("GET", "/console/rules/candidate", "", &[Role::Read]),
-    ("POST", "/console/rules/candidate", "", &[Role::Admin]),
-    ("GET", "/console/keys", "", &[Role::Read]),
-    (
-        "GET",
-        "/console/keys?domain=shop&entries=path%3D%2Fstrict",
-        "",
-        &[Role::Read],
-    ),
-    (
-        "POST",
-        "/console/keys",
-        "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
-        &[Role::Admin],
-    ),
-    ("GET", "/console/", "", &[]),
-    ("GET", "/console/login", "", &[]),
-    ("POST", "/console/login", "name=eve&password=x", &[]),
-    ("GET", "/console/assets/console.css", "", &[]),
-    ("GET", "/console/assets/htmx.min.js", "", &[]),
-    ("GET", "/console/assets/uPlot.min.css?v=1", "", &[]),
-    ("POST", "/console/logout", "", &[]),
-];
 
 /// A server with people of these names and roles; `bo` is for the domain `bank` alone.
 struct Guarded {
@@ -152,122 +115,13 @@ fn form_urlencoded(text: &str) -> String {
     encoded.collect()
 }
 
-#[test]
-fn a_page_needs_its_role_by_a_session_or_a_token() {
-    let guarded = Guarded::new("");
-    let people = [
-        ("ada", &[Role::Read, Role::Admin][..]),
-        ("rea", &[Role::Read]),
-        ("met", &[Role::Metrics]),
-    ];
-    let people = people.map(|(name, roles)| (guarded.log_in(name), roles));
-    for (method, target, form, needed) in ROUTES {
-        let ask = |fields: &str| guarded.ask((method, target, form), fields);
-        let what = format!("{method} {target}");
-        // There is no store whose rules could be edited.
-        let is_fine = |status| match target {
-            "/console/login" => true,
-            _ if needed == EDITOR => matches!(status, 400 | 404),
-            _ => matches!(status, 200 | 303),
-        };
-        let stranger = ask("");
-        match needed {
-            [] => assert!(is_fine(stranger.status), "{what}: {stranger:?}"),
-            _ if method == "POST" => assert_eq!(stranger.status, 401, "{what}: {stranger:?}"),
-            _ => assert_eq!(
-                (stranger.status, stranger.field("location")),
-                (303, Some("/console/login")),
-                "{what}: {stranger:?}"
-            ),
-        }
-        if target == "/console/logout" {
-            continue;
-        }
-        for (cookie, roles) in &people {
-            let answer = ask(cookie);
-            match needed.iter().all(|needed| roles.contains(needed)) {
-                true => assert!(is_fine(answer.status), "{what}: {answer:?}"),
-                false => assert_eq!(answer.status, 403, "{what}: {answer:?}"),
-            }
-        }
-        for (role, token) in &guarded.tokens {
-            let answer = ask(&format!("Authorization: Bearer {}\r\n", token.text()));
-            match needed.iter().all(|needed| needed == role) {
-                true => assert!(is_fine(answer.status), "{what} of {role}: {answer:?}"),
-                false => assert_eq!(answer.status, 403, "{what} of {role}: {answer:?}"),
-            }
-        }
+/// The lines up to one with `words`.
+fn lines_until(stream: &mut impl BufRead, words: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(words) {
+        assert!(stream.read_line(&mut text).unwrap() > 0, "ended: {text}");
     }
-}
-
-/// A route as the sources have it: its methods and its path.
-fn routes_of(module: &str, text: &str, sources: &HashMap<String, String>) -> Vec<(String, String)> {
-    let constant = |of: &str, name: &str| {
-        let begin = format!("const {name}: &str = \"");
-        let (_, rest) = sources.get(of)?.split_once(&begin)?;
-        Some(rest.split('"').next()?.to_owned())
-    };
-    let mut routes = Vec::new();
-    for route in text.split(".route(").skip(1) {
-        let (path, handlers) = route.split_once(',').unwrap();
-        let (of, name) = path
-            .trim()
-            .rsplit_once("::")
-            .unwrap_or((module, path.trim()));
-        let path = match name.strip_prefix('"') {
-            Some(literal) => literal.trim_end_matches('"').to_owned(),
-            None => constant(of, name)
-                .or_else(|| constant("shell", name))
-                .unwrap_or_else(|| panic!("what is {path} in {module}?")),
-        };
-        // Up to the next call on the router.
-        let handlers = handlers
-            .split("\n        ")
-            .find(|line| !line.trim().is_empty());
-        let handlers = handlers.unwrap().trim_start();
-        let calls = handlers.split(')').filter_map(|call| call.split_once('('));
-        let methods = calls.map(|(method, _)| method.trim_start_matches('.').to_ascii_uppercase());
-        routes.extend(methods.map(|method| (method, path.clone())));
-    }
-    routes
-}
-
-/// A new route is in the table above.
-#[test]
-fn the_table_has_every_route_of_the_console() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http");
-    let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../quell-host/src/console");
-    let folders = [folder.join("console"), host];
-    let files = folders.iter().flat_map(|folder| folder.read_dir().unwrap());
-    let files = files.map(|file| file.unwrap().path());
-    let read = |path: PathBuf| {
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        (name, std::fs::read_to_string(path).unwrap())
-    };
-    let files = files.chain([folder.join("console.rs")]);
-    let files = files.filter(|file| file.extension().is_some_and(|end| end == "rs"));
-    let sources: HashMap<String, String> = files.map(read).collect();
-    let routes: Vec<_> = sources
-        .iter()
-        .flat_map(|(module, text)| routes_of(module, text, &sources))
-        .collect();
-    let is = |row: &(&str, &str, &str, &[Role]), (method, path): &(String, String)| {
-        let target = row.1.split('?').next().unwrap();
-        let is_path = match path.split_once('{') {
-            Some((folder, _)) => target.starts_with(folder),
-            None => target == path,
-        };
-        row.0 == method && is_path
-    };
-    // But for that of addresses without a page.
-    for route in routes.iter().filter(|(_, path)| !path.contains("{*")) {
-        let is_known = ROUTES.iter().any(|row| is(row, route));
-        assert!(is_known, "{route:?} is in no row");
-    }
-    for row in &ROUTES {
-        let is_route = routes.iter().any(|route| is(row, route));
-        assert!(is_route, "{row:?} is not in the sources: {routes:?}");
-    }
+    text
 }
 
 #[test]
@@ -510,18 +364,6 @@ fn a_person_has_so_many_pages_that_are_kept_up_to_date() {
     assert_eq!(head.status, 503, "{head:?}");
 }
 
-/// Every chart is in numbers too, for people who see no chart.
-#[test]
-fn charts_are_in_numbers_too() {
-    let server = Fixture::new(SHOP, "");
-    drop(lines_until(&mut listen(server.http()), "event: point"));
-    let page = server.get("/console").body;
-    for row in ["5 minutes", "hour", "day"] {
-        let row = format!(r#"<tr><th scope="row">{row}</th><td class="number">0/s</td>"#);
-        assert!(page.contains(&row), "{row}: {page}");
-    }
-}
-
 /// A command asks the address that the page was asked by; what is no address is in no command.
 #[test]
 fn commands_have_the_address_of_the_page() {
@@ -616,25 +458,6 @@ fn declared() -> String {
     format!("{SHOP}defaults: {{ on_failure: deny }}\n")
 }
 
-/// A page shows within a second or two that callers are answered without the store, and what they get.
-#[test]
-fn a_page_says_at_once_that_the_store_is_gone() {
-    let redis = Redis::start(&[]);
-    let store = format!(
-        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
-        redis.port()
-    );
-    let server = Fixture::new(&declared(), &store);
-    let mut stream = listen(server.http());
-    lines_until(&mut stream, "class=\"good\">ok");
-    drop(redis);
-    let read = lines_until(&mut stream, "class=\"bad\">degraded");
-    // One may have been on its way, and one be of the second in which it went.
-    assert!(read.matches("event: now").count() <= 3, "{read}");
-    let said = "3 rules refuse everything";
-    lines_until(&mut stream, said);
-}
-
 fn changes_survive(settings: &str) {
     let mut guarded = Guarded::with_rules(&declared(), settings);
     let form = "domain=shop&rule=strict&entries=user%3Deve&action=ban&for=5m&reason=too+fast";
@@ -716,52 +539,6 @@ fn rules_are_shown_as_written_and_those_of_files_are_read_only() {
     }
 }
 
-/// Opens the stream of what is live.
-fn listen(at: SocketAddr) -> BufReader<TcpStream> {
-    let mut stream = connect(at);
-    stream
-        .write_all(b"GET /console/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .unwrap();
-    BufReader::new(stream)
-}
-
-/// The lines up to one with `words`.
-fn lines_until(stream: &mut impl BufRead, words: &str) -> String {
-    let mut text = String::new();
-    while !text.contains(words) {
-        assert!(stream.read_line(&mut text).unwrap() > 0, "ended: {text}");
-    }
-    text
-}
-
-/// Reads up to the chunk that ends an answer.
-fn read_to_end_of_answer(stream: &mut impl BufRead) {
-    let mut line = String::new();
-    while line != "0\r\n" {
-        line.clear();
-        assert!(stream.read_line(&mut line).unwrap() > 0);
-    }
-}
-
-#[test]
-fn a_stream_has_the_numbers_of_each_second_and_ends_with_the_server() {
-    let mut server = Fixture::new(SHOP, "drain_timeout = '30s'");
-    let mut stream = listen(server.http());
-    let head = lines_until(&mut stream, "event: bans");
-    assert!(head.contains("text/event-stream"), "{head}");
-    assert!(head.contains("event: now"), "{head}");
-    server.acquire("/login", "a");
-    let counted = r#"<th scope="row">shop</th><td class="number">1</td>"#;
-    lines_until(&mut stream, counted);
-    lines_until(&mut stream, "event: point");
-    let history = server.get("/console/history.json").json();
-    assert_eq!(history[1].as_array().unwrap().len(), 6, "{history}");
-    let stopped = server.stop_aside();
-    read_to_end_of_answer(&mut stream);
-    drop(stream);
-    server.wait_for(stopped).unwrap();
-}
-
 /// One person who asks for pages without end holds up nobody else.
 #[test]
 fn a_person_gets_so_many_pages_a_second() {
@@ -777,108 +554,4 @@ fn a_person_gets_so_many_pages_a_second() {
     assert_eq!(refused.field("retry-after"), Some("1"));
     assert!(refused.body.contains("wait a second"), "{refused:?}");
     assert_eq!(guarded.ask(icon, &ada).status, 200);
-}
-
-#[test]
-fn a_stream_ends_with_its_session() {
-    let guarded = Guarded::new("");
-    let rea = guarded.log_in("rea");
-    let mut stream = guarded.listen(&rea);
-    guarded.ask(("POST", "/console/logout", ""), &rea);
-    read_to_end_of_answer(&mut stream);
-}
-
-#[test]
-fn a_stream_ends_when_the_credentials_change() {
-    let guarded = Guarded::new("");
-    let rea = guarded.log_in("rea");
-    let mut stream = guarded.listen(&rea);
-    std::fs::write(guarded.server.path("credentials.toml"), "").unwrap();
-    assert!(guarded.server.reload());
-    read_to_end_of_answer(&mut stream);
-    assert_eq!(guarded.ask(("GET", "/console", ""), &rea).status, 303);
-}
-
-/// The status of a change that a proxy with its token asks for, with these fields beside it.
-fn named(guarded: &Guarded, fields: &str) -> u16 {
-    let fields = &format!("{fields}{}", guarded.proxy());
-    let form = (
-        "POST",
-        "/console/keys",
-        "domain=shop&rule=strict&entries=user%3Deve&action=forgive&reason=why",
-    );
-    guarded.ask(form, fields).status
-}
-
-/// A proxy that has authenticated a person says who it is; nobody else may.
-#[test]
-fn a_proxy_names_people_by_a_header_beside_its_token_and_only_from_its_address() {
-    let header = "console_user_header = 'X-Forwarded-User'\nconsole_proxy = ";
-    let action = (
-        "POST",
-        "/console/keys",
-        "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
-    );
-    let guarded = Guarded::new(&format!("{header}['127.0.0.0/8']"));
-    // Other processes have the proxy's address, and not its token.
-    let ada = "X-Forwarded-User: ada\r\n";
-    assert_eq!(guarded.ask(action, ada).status, 401);
-    let admin = guarded.tokens.iter().find(|(role, _)| *role == Role::Admin);
-    let admin = format!("{ada}X-Quell-Token: {}\r\n", admin.unwrap().1.text());
-    let done = guarded.ask(action, &admin);
-    assert!(
-        done.status == 200 && !done.body.contains("<span>ada</span>"),
-        "{done:?}"
-    );
-    assert_eq!(named(&guarded, "X-Forwarded-User: ada\r\n"), 200);
-    assert_eq!(
-        named(&guarded, "X-Forwarded-User: rea\r\n"),
-        403,
-        "may only read"
-    );
-    for nobody in [
-        "X-Forwarded-User: eve\r\n",
-        "X-Forwarded-User: ada\r\nX-Forwarded-User: eve\r\n",
-        "X-Forwarded-User: of-admin\r\n",
-        "X-Forwarded-Use: ada\r\n",
-    ] {
-        assert_eq!(named(&guarded, nobody), 401, "{nobody}");
-    }
-    let proxy = guarded.proxy();
-    let rea = format!("X-Forwarded-User: rea\r\n{proxy}");
-    let overview = guarded.ask(("GET", "/console", ""), &rea);
-    assert_eq!(overview.status, 200);
-    let forwarded = format!("{rea}X-Forwarded-Proto: https\r\n");
-    let over_tls = guarded.ask(("GET", "/console/rules/candidate", ""), &forwarded);
-    assert!(
-        over_tls.body.contains("FILE --url https://localhost</pre>"),
-        "{over_tls:?}"
-    );
-    // The list of changes names the person.
-    let row = "<td>the user `ada`</td><td>127.0.0.1</td><td class=\"key\">shop: ";
-    assert!(overview.body.contains(row), "{}", overview.body);
-    assert!(overview.body.contains("<td>why</td>"), "{}", overview.body);
-    // Whom the proxy names counts before a session, and is nobody to the other routes.
-    let session = guarded.log_in("ada");
-    assert_eq!(
-        named(&guarded, &format!("{session}X-Forwarded-User: rea\r\n")),
-        403
-    );
-    assert_eq!(named(&guarded, &session), 200);
-    let rules = guarded.ask(("GET", "/v1/rules", ""), &format!("{ada}{proxy}"));
-    assert_eq!(rules.status, 403, "the role opens nothing by itself");
-    // Whom it names nobody for logs in, as without a proxy.
-    let page = guarded.ask(("GET", "/console", ""), &proxy);
-    assert_eq!(page.field("location"), Some("/console/login"));
-    let anywhere = Guarded::new("console_user_header = 'X-Forwarded-User'");
-    assert_eq!(named(&anywhere, ada), 200);
-    assert_eq!(anywhere.ask(action, ada).status, 401);
-    let elsewhere = Guarded::new(&format!("{header}['10.0.0.1']"));
-    assert_eq!(named(&elsewhere, "X-Forwarded-User: ada\r\n"), 403);
-    let forwarded = format!("{}X-Forwarded-Proto: https\r\n", elsewhere.log_in("rea"));
-    let page = elsewhere.ask(("GET", "/console/rules/candidate", ""), &forwarded);
-    assert!(
-        page.body.contains("FILE --url http://localhost</pre>"),
-        "{page:?}"
-    );
 }

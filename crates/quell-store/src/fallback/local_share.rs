@@ -12,25 +12,29 @@
 //! When the store has been charged for all of it, the store decides, and the share must have room as well
 //! until [`RECOVERY`] is over ([`LocalShares::admit`]). Then the share is dropped.
 
-use std::collections::{HashMap, VecDeque};
+mod share;
+mod table;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell_core::algorithm::{At, Edges};
-use quell_core::bucket_replay::{charge_anyway, state_with_use};
-use quell_core::charge::{Charge, Entry, Operation, ban, decide, decide_one};
+use quell_core::bucket_replay::charge_anyway;
+use quell_core::charge::{Charge, Entry, Operation, decide};
 use quell_core::cost::Cost;
 use quell_core::decision::Decision;
 use quell_core::key::Key;
 use quell_core::limit::{Limit, LimitId};
 use quell_core::on_failure::OnFailure;
-use quell_core::state::State;
 use quell_core::time::Now;
 use tokio::time::Instant;
 
-use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge, LastAnswer};
-use super::local_debt::{LocalDebt, PaymentOrder, PaymentOutcome, PaymentStart};
+use self::share::{HeldShare, LocalShare};
+use self::table::{MAX_BYTES, ShareTable};
+use super::denial_cache::{AnswerTime, DenialCache, InFlightCharge};
+use super::local_debt::{PaymentOrder, PaymentOutcome, PaymentStart};
 use super::shared_limit::SharedLimit;
 use crate::sync::Mutex;
 use quell::clock::{Clock, read_again};
@@ -38,20 +42,6 @@ use quell::clock::{Clock, read_again};
 /// For how long a key stays on its share after its debt was repaid, so that the other nodes have repaid
 /// theirs before the store admits any call: each looks for a lost store once a second.
 pub(super) const RECOVERY: Duration = Duration::from_secs(2);
-
-/// The most bytes of keys with a state of their own. Above that, new keys of a rule share
-/// [`OVERFLOW_STATES`], and what those admit is not charged to the store.
-const MAX_BYTES: usize = 64 * 1_024 * 1_024;
-
-/// The number of states that keys without room share, per rule.
-const OVERFLOW_STATES: u64 = 64;
-
-/// Takes the place of a captured value; those begin with another byte.
-const OVERFLOW: u8 = 0xff;
-
-/// Bytes of a key in addition to its name and its states: its share with the allocator's overhead, a slot
-/// of the table just after it grew, and the pointers and counts of its name.
-const OVERHEAD: usize = size_of::<LocalShare>() + 16 + 64 + 32 + 32;
 
 /// The number of precomputed shares of limits; further ones are computed each time.
 const MAX_LIMITS: usize = 4_096;
@@ -64,6 +54,16 @@ pub(super) struct LocalCharge<'a, 'r> {
     pub(super) limits: Arc<SharedLimit>,
     /// True if the store may have made this charge already: then it is not owed.
     pub(super) may_be_charged: bool,
+}
+
+impl LocalCharge<'_, '_> {
+    /// The charge under this node's share of its limit.
+    fn under_share(&self, cost: Cost) -> Charge<'_> {
+        let mut under = Charge::alone(&self.limits.share, cost);
+        under.shadow = self.charge.shadow;
+        under.edges = self.charge.edges;
+        under
+    }
 }
 
 /// The store's answer to a call, for one key.
@@ -84,307 +84,13 @@ pub(super) struct AnsweredCharge<'a, 'r> {
 /// Units that this node has admitted of each key.
 #[derive(Debug, Default)]
 pub(super) struct LocalShares {
-    table: Mutex<Table>,
+    table: Mutex<ShareTable>,
     limits: Mutex<HashMap<LimitId, Arc<SharedLimit>>>,
     /// Keys that go on by their share, and those that owe: read without the table's lock.
     active: AtomicUsize,
     /// Decisions in progress: each counts from before it reads which calls are in flight.
     deciding: AtomicUsize,
     owed: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    shares: HashMap<Arc<[u8]>, Box<LocalShare>>,
-    /// Keys with a debt that must be repaid.
-    due: VecDeque<Arc<[u8]>>,
-    bytes: usize,
-    owed: usize,
-    settled: usize,
-    payments: u64,
-    /// Units of payments that were sent and not answered.
-    unanswered: u64,
-    /// True if some keys share states.
-    has_overflowed: bool,
-    /// True if other nodes have not repaid yet.
-    waits_for_others: bool,
-    /// True if a server was gone a moment ago, or takes no writes.
-    is_recovering: bool,
-}
-
-/// A share that is out of the table, and its name there.
-type HeldShare = (Arc<[u8]>, Box<LocalShare>);
-
-/// Units that this node has admitted of one key.
-#[derive(Clone, Debug)]
-struct LocalShare {
-    limits: Arc<SharedLimit>,
-    /// The state that decides.
-    state: State,
-    /// The store's answer with which the share began.
-    began_with: Option<LastAnswer>,
-    /// Admitted units that the store has not charged yet.
-    debt: LocalDebt,
-    /// Until when the key needs room in its share beside the store, once the store decides again.
-    recovers_until: Option<Instant>,
-    /// True if the store decides the key again. If it fails again, the deciding state starts anew from its
-    /// last answer.
-    is_settled: bool,
-    /// The length of the key's scope in bytes; `None` for a state of several keys, which is never repaid.
-    scope: Option<u32>,
-    /// True if the key is in the queue of those to be paid.
-    is_queued: bool,
-}
-
-impl LocalShare {
-    /// A share that begins with the store's last answer, less this many units that it may have charged
-    /// since.
-    fn new(
-        local: &LocalCharge<'_, '_>,
-        uncertain: u64,
-        denial_cache: &DenialCache,
-        now: Now,
-    ) -> Self {
-        let limits = Arc::clone(&local.limits);
-        let share = &limits.share;
-        let last = denial_cache.starting_point(local.key, local.charge.active, now.monotonic);
-        let used = last.map_or(0, |last| {
-            let left = last.left / u64::from(limits.nodes.get());
-            share.limit.max().saturating_sub(left)
-        });
-        let used = used.saturating_add(uncertain);
-        let mut state = state_with_use(share, used, local.charge, now);
-        if let Some(left) = last.and_then(|last| last.ban) {
-            ban(&mut state, &share.limit, &local.charge.at(now), left);
-        }
-        // An unknown key may be fully used.
-        let rests_after = local.charge.active.limit.full_refill();
-        let rests = last.map_or_else(|| now.monotonic.saturating_add(rests_after), |l| l.rest);
-        Self {
-            state,
-            began_with: last.map(|last| last.noted),
-            debt: LocalDebt::new(&limits, rests),
-            limits,
-            recovers_until: None,
-            is_settled: false,
-            scope: u32::try_from(local.key.scope().len()).ok(),
-            is_queued: false,
-        }
-    }
-
-    /// Converts the share to another limit, for example after a change of rules.
-    fn adopt_limit(&mut self, local: &LocalCharge<'_, '_>, now: Now) {
-        if Arc::ptr_eq(&self.limits, &local.limits) {
-            return;
-        }
-        let from = std::mem::replace(&mut self.limits, Arc::clone(&local.limits));
-        let to = &self.limits;
-        let at = local.charge.at(now);
-        self.state.carry(&from.share.limit, &to.share, &at);
-        self.debt.carry(&from, to, &at);
-    }
-
-    /// Starts again after the store has failed once more.
-    fn resume(&mut self, local: &LocalCharge<'_, '_>, denial_cache: &DenialCache, now: Now) {
-        let at = local.charge.at(now);
-        let (uncertain, units) = self.debt.take_uncertain(&self.limits, &at);
-        *self = Self {
-            scope: self.scope,
-            is_queued: self.is_queued,
-            ..Self::new(local, units, denial_cache, now)
-        };
-        self.debt.uncertain = uncertain;
-    }
-
-    /// The store has failed again after it decided beside this share: what it said last to be used counts as well,
-    /// whoever used it. A call in flight may be part of that and count twice; without it, it might not count.
-    fn join(&mut self, local: &LocalCharge<'_, '_>, denial_cache: &DenialCache, now: Now) {
-        let mut fresh = Self::new(local, 0, denial_cache, now);
-        let left = |share: &mut Self| {
-            let charge = &under(local, Cost::ONE);
-            let state = &mut share.state;
-            decide_one(now, Operation::Peek, &mut Entry { charge, state }).remaining
-        };
-        let missing = left(self).saturating_sub(left(&mut fresh));
-        let at = local.charge.at(now);
-        charge_anyway(&self.limits.share.limit, &mut self.state, missing, &at);
-    }
-
-    fn is_recovering(&self, now: Instant, waits_for_others: bool) -> bool {
-        self.recovers_until
-            .is_some_and(|until| waits_for_others || now < until)
-    }
-
-    /// Returns true if the share is no longer needed.
-    fn is_over(&self, now: Now) -> bool {
-        let rests = || {
-            let limit = &self.limits.share.limit;
-            self.state.time_to_rest(limit, now).is_zero()
-        };
-        let is_known = self.is_settled && self.debt.is_certain();
-        !self.debt.owes() && (is_known || rests())
-    }
-
-    fn bytes(&self, name: &[u8]) -> usize {
-        OVERHEAD + name.len() + self.state.heap_bytes() + self.debt.heap_bytes()
-    }
-}
-
-impl Table {
-    /// A share is changed by taking it out and putting it back under one lock.
-    fn take(&mut self, name: &[u8]) -> Option<(Arc<[u8]>, Box<LocalShare>)> {
-        let (name, share) = self.shares.remove_entry(name)?;
-        self.bytes = self.bytes.saturating_sub(share.bytes(&name));
-        self.owed = self.owed.saturating_sub(usize::from(share.debt.owes()));
-        self.settled = self.settled.saturating_sub(usize::from(share.is_settled));
-        Some((name, share))
-    }
-
-    fn put(&mut self, name: Arc<[u8]>, mut share: Box<LocalShare>) {
-        if share.debt.is_due && !share.is_queued {
-            share.is_queued = true;
-            self.due.push_back(Arc::clone(&name));
-        }
-        self.bytes = self.bytes.saturating_add(share.bytes(&name));
-        self.owed += usize::from(share.debt.owes());
-        self.settled += usize::from(share.is_settled);
-        self.shares.insert(name, share);
-    }
-
-    /// Drops shares that are no longer needed, and frees their memory. If there is no room at all, this
-    /// includes keys that the store decides again.
-    fn sweep(&mut self, now: Now, instant: Instant, is_full: bool) {
-        let (mut freed, mut settled) = (0, 0);
-        self.shares.retain(|name, share| {
-            let has_recovered = share.recovers_until.is_some_and(|until| instant >= until)
-                && !self.waits_for_others
-                && !self.is_recovering;
-            share.is_settled |= has_recovered && !share.debt.owes();
-            let is_over = share.is_over(now) || (is_full && share.is_settled);
-            freed += if is_over { share.bytes(name) } else { 0 };
-            settled += usize::from(share.is_settled && !is_over);
-            !is_over
-        });
-        (self.bytes, self.settled) = (self.bytes.saturating_sub(freed), settled);
-        self.has_overflowed &= self.shares.values().any(|share| share.scope.is_none());
-        self.shrink();
-    }
-
-    /// Frees memory that is no longer needed, a part at a time.
-    fn shrink(&mut self) {
-        if self.shares.len() < self.shares.capacity() / 4 {
-            self.shares.shrink_to(self.shares.len() * 2);
-        }
-        if self.due.len() < self.due.capacity() / 4 {
-            self.due.shrink_to(self.due.len() * 2);
-        }
-    }
-
-    /// The name under which the use of `key` is kept, and whether other keys share it. It must not be one
-    /// that another key of the same set has taken.
-    fn name(
-        &mut self,
-        key: Key<'_>,
-        now: Now,
-        most: usize,
-        is_taken: impl Fn(&[u8]) -> bool,
-    ) -> (Arc<[u8]>, bool) {
-        if let Some((name, _)) = self.shares.get_key_value(key.as_bytes()) {
-            return (Arc::clone(name), false);
-        }
-        let bytes = OVERHEAD + key.as_bytes().len();
-        let has_room = |table: &Self| table.bytes.saturating_add(bytes) <= most;
-        if has_room(self) && !self.has_overflowed {
-            return (key.as_bytes().into(), false);
-        }
-        let number = key.as_bytes().iter().fold(0_u64, |sum, byte| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
-        });
-        let shared = |step: u64| {
-            let number = number.wrapping_add(step) % OVERFLOW_STATES;
-            [key.scope(), &[OVERFLOW], &number.to_be_bytes()].concat()
-        };
-        let mut free = (0..OVERFLOW_STATES).map(shared);
-        let Some(shared) = free.find(|name| !is_taken(name)) else {
-            return (key.as_bytes().into(), false);
-        };
-        let shared: Arc<[u8]> = shared.into();
-        // At most once per shared state: it exists from then on, until it is at rest.
-        if !self.shares.contains_key(&shared) {
-            if !has_room(self) {
-                self.sweep(now, Instant::now(), true);
-            }
-            if has_room(self) {
-                return (key.as_bytes().into(), false);
-            }
-        }
-        self.has_overflowed = true;
-        (shared, true)
-    }
-
-    /// Takes out the shares of these keys; for a peek copies of them.
-    fn hold(
-        &mut self,
-        locals: &[LocalCharge<'_, '_>],
-        operation: Operation,
-        denial_cache: &DenialCache,
-        now: Now,
-    ) -> Vec<HeldShare> {
-        let mut held: Vec<HeldShare> = Vec::with_capacity(locals.len());
-        for local in locals {
-            let is_taken = |name: &[u8]| held.iter().any(|(other, _)| **other == *name);
-            let (name, is_shared) = self.name(local.key, now, MAX_BYTES, is_taken);
-            let found = match operation {
-                Operation::Peek => self.shares.get(&name).cloned(),
-                Operation::Acquire => self.take(&name).map(|(_, share)| share),
-            };
-            let mut share =
-                found.unwrap_or_else(|| LocalShare::new(local, 0, denial_cache, now).into());
-            if is_shared {
-                share.scope = None;
-            }
-            share.adopt_limit(local, now);
-            if share.is_settled {
-                share.resume(local, denial_cache, now);
-            }
-            held.push((name, share));
-        }
-        held
-    }
-
-    /// The store answered a call on a key that a share may decide.
-    fn answered(&mut self, answer: &AnsweredCharge<'_, '_>, now: Now, instant: Instant) {
-        let (key, units) = (answer.key.as_bytes(), answer.units);
-        let waits = self.waits_for_others;
-        let share = self.shares.get(key).filter(|share| !share.is_settled);
-        let Some(goes_on) = share
-            .map(|share| share.debt.owes() || share.is_recovering(instant, waits))
-            .map(|goes_on| goes_on || answer.is_beside)
-        else {
-            return;
-        };
-        if (goes_on && units == 0) || share.is_some_and(|share| share.scope.is_none()) {
-            return;
-        }
-        let Some((name, mut share)) = self.take(key) else {
-            return;
-        };
-        if goes_on {
-            // An earlier decision of the store is already included in the answer with which the share
-            // began.
-            let noted = LastAnswer::new(answer.decision, answer.answered);
-            let first = share.began_with;
-            if !first.is_some_and(|first| noted.is_before(&first)) {
-                let (limit, at) = (&share.limits.share.limit, answer.charge.at(now));
-                charge_anyway(limit, &mut share.state, units, &at);
-            }
-            self.put(name, share);
-        } else if !share.debt.is_certain() {
-            share.is_settled = true;
-            self.put(name, share);
-        }
-        self.shrink();
-    }
 }
 
 impl LocalShares {
@@ -481,7 +187,7 @@ impl LocalShares {
     }
 
     /// Puts shares back, unless they are copies.
-    fn put_back(&self, table: &mut Table, held: Vec<HeldShare>, operation: Operation) {
+    fn put_back(&self, table: &mut ShareTable, held: Vec<HeldShare>, operation: Operation) {
         if operation == Operation::Acquire {
             for (name, share) in held {
                 table.put(name, share);
@@ -490,7 +196,7 @@ impl LocalShares {
         self.counted(table);
     }
 
-    fn counted(&self, table: &Table) {
+    fn counted(&self, table: &ShareTable) {
         let active = table.shares.len().saturating_sub(table.settled);
         self.active.store(active, Ordering::Release);
         self.owed.store(table.owed, Ordering::Release);
@@ -743,8 +449,8 @@ fn decide_held(
     };
     let charges = locals.iter().map(|local| match has_no_room(local) {
         // In shadow it is not charged, like a cost that does not fit.
-        true => under(local, Cost::new(u64::MAX).unwrap_or(local.charge.cost)),
-        false => under(local, local.charge.cost),
+        true => local.under_share(Cost::new(u64::MAX).unwrap_or(local.charge.cost)),
+        false => local.under_share(local.charge.cost),
     });
     let charges: Vec<Charge<'_>> = charges.collect();
     let is_banned = |share: &LocalShare| share.state.banned_for(now.monotonic).is_some();
@@ -780,32 +486,4 @@ fn decide_held(
         }
     }
     decisions
-}
-
-/// The charge under a node's share of its limit.
-fn under<'a>(local: &'a LocalCharge<'_, '_>, cost: Cost) -> Charge<'a> {
-    let mut under = Charge::alone(&local.limits.share, cost);
-    under.shadow = local.charge.shadow;
-    under.edges = local.charge.edges;
-    under
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Two keys of one set must not share a state: each would be charged to a copy of it.
-    #[test]
-    fn keys_of_one_set_share_no_state() {
-        let mut table = Table::default();
-        let mut names: Vec<Arc<[u8]>> = Vec::new();
-        for user in 0..OVERFLOW_STATES {
-            let key = format!("rule{user}");
-            let key = Key::of_parts(key.as_bytes(), 4);
-            let is_taken = |name: &[u8]| names.iter().any(|other| **other == *name);
-            let (name, is_shared) = table.name(key, Now::from_nanos(0), 0, is_taken);
-            assert!(is_shared && !is_taken(&name), "{user}");
-            names.push(name);
-        }
-    }
 }
