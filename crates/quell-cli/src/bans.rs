@@ -1,16 +1,15 @@
 //! `quell bans`: lists, sets and lifts the bans of a running server, and forgives keys.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use quell_core::cost::Cost;
 use quell_core::key::printable;
 use quell_host::refused_key::entry_words;
+use quell_protocol::http::{BanBody, BansBody, ChangedBody, KeyRequest, encode_key};
 use quell_rules::{ExactDuration, parse_duration, wrong_address};
-use serde::{Deserialize, Serialize};
 
 use crate::client::{HttpResponse, ServerUrl};
 use crate::entry::{self, EntryArg};
@@ -143,43 +142,6 @@ pub(crate) struct KeyArg {
     entries: Vec<EntryArg>,
 }
 
-/// Body of the request.
-#[derive(Serialize)]
-struct Request<'a> {
-    domain: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<&'a str>,
-    entries: BTreeMap<&'a str, &'a str>,
-    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
-    length: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-}
-
-/// Body of the answer.
-#[derive(Deserialize)]
-struct Changed {
-    changed: usize,
-}
-
-/// A page, or all that was asked for.
-#[derive(Default, Deserialize, Serialize)]
-struct Listed {
-    bans: Vec<Ban>,
-    total: Option<usize>,
-    next: Option<String>,
-}
-
-#[derive(Deserialize, Serialize)]
-struct Ban {
-    domain: String,
-    rule: String,
-    entries: BTreeMap<String, Option<String>>,
-    left_ms: u64,
-    reason: Option<String>,
-    cause: Option<String>,
-}
-
 impl Bans {
     /// Does what was asked.
     ///
@@ -218,9 +180,9 @@ impl List {
     }
 
     /// As many pages as it takes.
-    fn read(&self) -> Result<Listed> {
+    fn read(&self) -> Result<BansBody> {
         let client = self.server.client()?;
-        let mut all = Listed::default();
+        let mut all = BansBody::default();
         loop {
             let most = (self.most - all.bans.len()).min(PAGE);
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -228,7 +190,7 @@ impl List {
             query.extend_pairs(self.domain.iter().map(|domain| ("domain", domain)));
             query.extend_pairs(all.next.iter().map(|next| ("after", next)));
             let page = client.get(&format!("{PATH}?{}", query.finish()))?.good()?;
-            let page: Listed = page.json()?;
+            let page: BansBody = page.json()?;
             all.bans.extend(page.bans);
             all.total = all.total.max(page.total);
             all.next = page.next;
@@ -275,33 +237,29 @@ impl Forgive {
 impl KeyArg {
     /// The key as a body of the server's routes, with how long a ban lasts and why.
     pub(crate) fn body(&self, length: Option<String>, reason: Option<&str>) -> Result<String> {
-        // Refuses a name that appears twice.
-        entry::query(&self.domain, &self.entries, Cost::ONE)?;
-        let mut entries = BTreeMap::new();
-        for entry in &self.entries {
-            let name = entry.name.as_str();
-            let value = std::str::from_utf8(&entry.value).map_err(|_| {
-                Usage(format!(
+        let query = entry::query(&self.domain, &self.entries, Cost::ONE)?;
+        let descriptor = query.descriptors().first().cloned().unwrap_or_default();
+        for entry in descriptor.entries() {
+            if std::str::from_utf8(&entry.value).is_err() {
+                bail!(Usage(format!(
                     "the value of `{}` is not UTF-8: JSON has no such strings",
-                    printable(name)
-                ))
-            })?;
+                    printable(&entry.name)
+                )));
+            }
             // An existing ban can be lifted, whatever its address.
             if length.is_some()
-                && let Some(reason) = wrong_address(name, value.as_bytes())
+                && let Some(reason) = wrong_address(&entry.name, &entry.value)
             {
                 bail!(Usage(reason));
             }
-            entries.insert(name, value);
         }
-        let request = Request {
-            domain: &self.domain,
-            rule: self.rule.as_deref(),
-            entries,
-            length,
-            reason,
-        };
-        serde_json::to_string(&request).context("cannot write this as JSON")
+        Ok(encode_key(&KeyRequest {
+            domain: self.domain.as_str().into(),
+            rule: self.rule.as_deref().map(Into::into),
+            descriptor,
+            length: length.map(Into::into),
+            reason: reason.map(Into::into),
+        })?)
     }
 }
 
@@ -312,7 +270,7 @@ impl Change {
 
     /// Says to how many keys it made a difference.
     fn tell(&self, answer: &HttpResponse, done: &str, nothing: &str) -> Result<Exit> {
-        let Changed { changed } = answer.json()?;
+        let ChangedBody { changed } = answer.json()?;
         let line = match changed {
             0 => format!("{nothing}: nothing is changed"),
             1 => format!("1 key {done}"),
@@ -337,7 +295,7 @@ fn length(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
+fn table(bans: &[BanBody], paint: Paint) -> Vec<String> {
     let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY", "WHY"]);
     for ban in bans {
         table.push([
@@ -345,9 +303,7 @@ fn table(bans: &[Ban], paint: Paint) -> Vec<String> {
             ban.domain.clone(),
             ban.rule.clone(),
             entry_words(&ban.entries),
-            { ban.reason.clone() }
-                .or_else(|| ban.cause.clone())
-                .unwrap_or_default(),
+            ban.why().unwrap_or_default().to_owned(),
         ]);
     }
     table.lines(paint)
@@ -362,7 +318,7 @@ mod tests {
     #[test]
     fn a_ban_is_a_row() {
         let json = r#"{"bans": [{"domain": "shop", "rule": "login", "entries": {"user": "eve", "ip": null}, "left_ms": 59001}]}"#;
-        let listed: Listed = serde_json::from_str(json).unwrap();
+        let listed: BansBody = serde_json::from_str(json).unwrap();
         let lines = table(&listed.bans, Paint::stdout());
         assert_eq!(lines[1], "59.001s  shop    login  ip=(none) user=eve");
     }
@@ -372,7 +328,7 @@ mod tests {
     fn a_key_clears_no_screen_and_forges_no_row() {
         let json = r#"{"bans": [{"domain": "shop", "rule": "login", "left_ms": 1000, "entries":
             {"user": "eve\n9h  shop  login  user=ann\u001b[2J\u202e", "ip": "1 user=bob"}}]}"#;
-        let listed: Listed = serde_json::from_str(json).unwrap();
+        let listed: BansBody = serde_json::from_str(json).unwrap();
         let lines = table(&listed.bans, Paint::stdout());
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert_eq!(

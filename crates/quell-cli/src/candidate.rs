@@ -1,17 +1,18 @@
 //! `quell candidate`: rules that run in shadow beside those in force, on a server or on the nodes of a fleet.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
+use quell_protocol::http::{
+    CandidateBody, CandidateRequest, RunningCandidateBody, StartedBody, StoppedBody,
+};
 
 use crate::client::{Client, HttpResponse, ServerUrl};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 use crate::table::Table;
-use quell_host::refused_key::entry_words;
+use quell_host::refused_key::key_words;
 use quell_host::wait;
 
 /// Path of the candidate.
@@ -121,58 +122,6 @@ fn examples<T: Runner>(all: &[&str]) -> String {
     format!("Examples:{}", lines.collect::<String>())
 }
 
-/// Body of the request.
-#[derive(Serialize)]
-struct Text<'a> {
-    text: &'a str,
-    note: &'a str,
-    store: usize,
-}
-
-#[derive(Deserialize)]
-struct Started {
-    change: String,
-}
-
-#[derive(Deserialize)]
-struct Stopped {
-    stopped: bool,
-}
-
-#[derive(Deserialize)]
-struct Shown {
-    candidate: Option<Running>,
-}
-
-#[derive(Deserialize)]
-struct Running {
-    change: String,
-    note: String,
-    by: String,
-    at: u64,
-    calls: u64,
-    would_refuse: u64,
-    would_allow: u64,
-    unanswered: u64,
-    keys: Vec<Key>,
-    nodes: Option<Nodes>,
-}
-
-#[derive(Deserialize)]
-struct Key {
-    domain: String,
-    rule: String,
-    entries: BTreeMap<String, Option<String>>,
-    refusals: u64,
-}
-
-#[derive(Deserialize)]
-struct Nodes {
-    running: usize,
-    of: usize,
-    refused: Vec<String>,
-}
-
 impl<T: Runner> Candidate<T> {
     /// Does what was asked.
     ///
@@ -202,13 +151,13 @@ impl<T: Runner> Start<T> {
         let path = self.file.display();
         let text = std::fs::read_to_string(&self.file);
         let text = text.with_context(|| format!("cannot read the rules in {path}"))?;
-        let body = serde_json::to_string(&Text {
-            text: &text,
-            note: &self.note,
+        let body = serde_json::to_string(&CandidateRequest {
+            text,
+            note: self.note.clone(),
             store: self.store,
         })?;
         let answer = self.to.client()?.post(PATH, &body)?.good()?;
-        let Started { change } = answer.json()?;
+        let StartedBody { change } = answer.json()?;
         tell(
             &answer,
             self.json,
@@ -221,10 +170,10 @@ impl<T: Runner> Start<T> {
 impl<T: Runner> Show<T> {
     fn run(&self) -> Result<Exit> {
         let answer = self.to.client()?.get(PATH)?.good()?;
-        let Shown { candidate } = answer.json()?;
+        let CandidateBody { candidate } = answer.json()?;
         match candidate {
             Some(running) if !self.json => {
-                for line in running.lines(Paint::stdout()) {
+                for line in lines(&running, Paint::stdout()) {
                     output::line(line)?;
                 }
                 Ok(Exit::Fine)
@@ -240,43 +189,59 @@ const NONE: &str = "no candidate runs";
 impl<T: Runner> Stop<T> {
     fn run(&self) -> Result<Exit> {
         let answer = self.to.client()?.delete(PATH, "{}")?.good()?;
-        let Stopped { stopped } = answer.json()?;
+        let StoppedBody { stopped } = answer.json()?;
         let line = if stopped { "stopped" } else { NONE };
         tell(&answer, self.json, line.to_owned(), stopped)
     }
 }
 
-impl Running {
-    fn lines(&self, paint: Paint) -> Vec<String> {
-        let since = wait::instant(self.at.saturating_mul(1_000));
-        let mut lines = vec![
-            format!("{}; since {since}, by {}", self.change, self.by),
-            format!(
-                "{} calls: {} allowed and would be denied, {} denied and would be allowed",
-                self.calls, self.would_refuse, self.would_allow
-            ),
-        ];
-        if !self.note.is_empty() {
-            lines.insert(1, format!("why: {}", self.note));
+fn lines(running: &RunningCandidateBody, paint: Paint) -> Vec<String> {
+    let counts = &running.counts;
+    let at = u64::try_from(running.at).unwrap_or_default();
+    let since = wait::instant(at.saturating_mul(1_000));
+    let mut lines = vec![
+        format!("{}; since {since}, by {}", running.change, running.by),
+        format!(
+            "{} calls: {} allowed and would be denied, {} denied and would be allowed",
+            counts.calls, counts.would_refuse, counts.would_allow
+        ),
+    ];
+    if !running.note.is_empty() {
+        lines.insert(1, format!("why: {}", running.note));
+    }
+    if counts.unanswered > 0 {
+        lines.push(format!(
+            "{} calls of domains without rules",
+            counts.unanswered
+        ));
+    }
+    if let Some(nodes) = &running.nodes {
+        lines.push(format!("runs on {}/{} nodes", nodes.running, nodes.of));
+        lines.extend(nodes.refused.iter().cloned());
+    }
+    if !running.keys.is_empty() {
+        let mut table = Table::new(["CALLS", "DOMAIN", "RULE", "KEY"]);
+        for key in &running.keys {
+            let (calls, entries) = (key.refusals.to_string(), key_words(key));
+            table.push([calls, key.domain.clone(), key.rule.clone(), entries]);
         }
-        if self.unanswered > 0 {
-            lines.push(format!(
-                "{} calls of domains without rules",
-                self.unanswered
-            ));
-        }
-        if let Some(nodes) = &self.nodes {
-            lines.push(format!("runs on {}/{} nodes", nodes.running, nodes.of));
-            lines.extend(nodes.refused.iter().cloned());
-        }
-        if !self.keys.is_empty() {
-            let mut table = Table::new(["CALLS", "DOMAIN", "RULE", "KEY"]);
-            for key in &self.keys {
-                let (calls, entries) = (key.refusals.to_string(), entry_words(&key.entries));
-                table.push([calls, key.domain.clone(), key.rule.clone(), entries]);
-            }
-            lines.extend(table.lines(paint));
-        }
-        lines
+        lines.extend(table.lines(paint));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server with `decision_log_hash_keys` shows no values of callers.
+    #[test]
+    fn a_key_is_shown_by_its_hash_if_it_comes_without_entries() {
+        let json = r#"{"candidate": {"change": "1 rule", "note": "", "by": "ann", "at": 0, "calls": 9,
+            "would_refuse": 2, "would_allow": 0, "unanswered": 0, "keys": [
+            {"domain": "shop", "rule": "login", "hash": "00ff", "refusals": 2, "at_least": 2}]}}"#;
+        let body: CandidateBody = serde_json::from_str(json).unwrap();
+        let lines = lines(&body.candidate.unwrap(), Paint::stdout());
+        assert_eq!(lines.last().unwrap(), "2      shop    login  00ff");
     }
 }

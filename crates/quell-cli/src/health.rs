@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use serde::Deserialize;
+use quell_protocol::http::{HealthStatus, StatusBody};
 
 use crate::client::ServerUrl;
 use crate::exit::Exit;
@@ -25,11 +25,6 @@ pub(crate) struct Health {
     json: bool,
 }
 
-#[derive(Deserialize)]
-struct Status {
-    status: String,
-}
-
 impl Health {
     /// Asks, and prints the status.
     ///
@@ -38,8 +33,8 @@ impl Health {
     pub(crate) fn run(&self) -> Result<Exit> {
         let answer = self.server.client()?.get("/readyz")?;
         let is_ready = answer.is_good();
-        let status = match answer.json::<Status>() {
-            Ok(Status { status }) => status,
+        let status = match answer.json::<StatusBody>() {
+            Ok(body) => body.status,
             // A problem, such as too many connections.
             Err(error) => return Err(answer.good().err().unwrap_or(error)),
         };
@@ -47,8 +42,8 @@ impl Health {
             output::json_text(&answer.text)?;
         } else {
             let not = if is_ready { "" } else { "not " };
-            output::line(format_args!("{not}ready: {status}"))?;
-            if status == "degraded" {
+            output::line(format_args!("{not}ready: {}", status.as_str()))?;
+            if status == HealthStatus::Degraded {
                 output::note("`quell health --json` says why");
             }
         }

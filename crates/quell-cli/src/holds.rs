@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::Args;
 use quell_core::key::printable;
-use serde::Deserialize;
+use quell_protocol::http::{HeldKeyBody, HoldsBody};
 
 use crate::bans::KeyArg;
 use crate::client::ServerUrl;
@@ -32,27 +32,6 @@ pub(crate) struct Holds {
     json: bool,
 }
 
-#[derive(Deserialize)]
-struct Listed {
-    keys: Vec<Key>,
-}
-
-#[derive(Deserialize)]
-struct Key {
-    rule: String,
-    holds: Vec<Hold>,
-    more: usize,
-}
-
-#[derive(Deserialize)]
-struct Hold {
-    id: Option<String>,
-    units: u64,
-    state: String,
-    ends_in_ms: Option<u64>,
-    turn_in_ms: Option<u64>,
-}
-
 impl Holds {
     /// Asks, and prints the holds.
     ///
@@ -61,7 +40,7 @@ impl Holds {
     pub(crate) fn run(&self) -> Result<Exit> {
         let body = self.key.body(None, None)?;
         let answer = self.server.client()?.post("/v1/holds", &body)?.good()?;
-        let listed: Listed = answer.json()?;
+        let listed: HoldsBody = answer.json()?;
         if self.json {
             output::json_text(&answer.text)?;
         } else if listed.keys.iter().all(|key| key.holds.is_empty()) {
@@ -79,14 +58,13 @@ impl Holds {
     }
 }
 
-fn table(keys: &[Key], paint: Paint) -> Vec<String> {
+fn table(keys: &[HeldKeyBody], paint: Paint) -> Vec<String> {
     let mut table = Table::new(["LEFT", "STATE", "UNITS", "RULE", "ID"]);
     for key in keys {
         for hold in &key.holds {
-            let left = hold.ends_in_ms.or(hold.turn_in_ms).unwrap_or_default();
             table.push([
-                wait::words(left),
-                hold.state.clone(),
+                wait::words(hold.left_ms()),
+                hold.state.as_str().to_owned(),
                 hold.units.to_string(),
                 key.rule.clone(),
                 hold.id.clone().unwrap_or_else(|| "(for admins)".to_owned()),
@@ -107,7 +85,7 @@ mod tests {
                 {"id": "a\u001b", "units": 12, "state": "taken", "ends_in_ms": 1001, "turn_in_ms": null},
                 {"id": null, "units": 1, "state": "waiting", "ends_in_ms": null, "turn_in_ms": 2000}]},
             {"domain": "d", "rule": "rest", "entries": {}, "more": 0, "holds": []}]}"#;
-        let listed: Listed = serde_json::from_str(json).unwrap();
+        let listed: HoldsBody = serde_json::from_str(json).unwrap();
         assert_eq!(
             table(&listed.keys, Paint::stdout())[1..],
             [

@@ -1,11 +1,9 @@
 //! `quell top`: the keys that a running server refused most often.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use clap::Args;
-use quell_host::refused_key::{between, entry_words};
-use serde::Deserialize;
+use quell_host::refused_key::{between, key_words};
+use quell_protocol::http::{RefusedKeyBody, TopBody};
 
 use crate::client::ServerUrl;
 use crate::entry;
@@ -49,22 +47,6 @@ pub(crate) struct Top {
     json: bool,
 }
 
-#[derive(Deserialize)]
-struct Listed {
-    keys: Vec<Key>,
-    window_ms: u64,
-}
-
-#[derive(Deserialize)]
-struct Key {
-    domain: String,
-    rule: String,
-    entries: Option<BTreeMap<String, Option<String>>>,
-    hash: Option<String>,
-    refusals: u64,
-    at_least: u64,
-}
-
 impl Top {
     /// Asks, and prints the keys.
     ///
@@ -72,7 +54,7 @@ impl Top {
     /// Why there is no answer.
     pub(crate) fn run(&self) -> Result<Exit> {
         let answer = self.server.client()?.get(&self.path())?.good()?;
-        let listed: Listed = answer.json()?;
+        let listed: TopBody = answer.json()?;
         if self.json {
             output::json_text(&answer.text)?;
             return Ok(Exit::Fine);
@@ -105,12 +87,12 @@ impl Top {
     }
 }
 
-fn table(keys: Vec<Key>, paint: Paint) -> Vec<String> {
+fn table(keys: Vec<RefusedKeyBody>, paint: Paint) -> Vec<String> {
     let mut table = Table::new(["REFUSALS", "DOMAIN", "RULE", "KEY"]);
     for key in keys {
         let refusals = between(key.at_least..=key.refusals);
-        let entries = key.entries.as_ref().map(entry_words).unwrap_or_default();
-        table.push([refusals, key.domain, key.rule, key.hash.unwrap_or(entries)]);
+        let words = key_words(&key);
+        table.push([refusals, key.domain, key.rule, words]);
     }
     table.lines(paint)
 }
@@ -122,7 +104,7 @@ mod tests {
     use super::*;
 
     fn shown(json: &str) -> Vec<String> {
-        let listed: Listed = serde_json::from_str(json).unwrap();
+        let listed: TopBody = serde_json::from_str(json).unwrap();
         table(listed.keys, Paint::stdout())
     }
 

@@ -6,14 +6,15 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::routing::get;
 use jiff::Timestamp;
-use quell_protocol::http::{Problem, ProblemKind};
-use serde::{Deserialize, Serialize};
+use quell_protocol::http::{
+    CandidateBody, CandidateRequest, Problem, ProblemKind, StartedBody, StoppedBody,
+};
 use tokio::sync::Mutex;
 
 use crate::access::{Caller, Denied, Role};
 use crate::body;
 use crate::caller::{address, caller};
-use crate::candidate::{About, CandidateStatus};
+use crate::candidate::About;
 use crate::console::host::Host;
 use crate::detach::ToTheEnd as _;
 use crate::history::{Change, origin};
@@ -33,33 +34,6 @@ pub struct Candidacy {
     pub turn: Mutex<()>,
 }
 
-/// Request to start one.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Start {
-    text: String,
-    #[serde(default)]
-    note: String,
-    /// Which store's rules it takes the place of, from 0.
-    #[serde(default)]
-    store: usize,
-}
-
-#[derive(Serialize)]
-struct Started {
-    change: String,
-}
-
-#[derive(Serialize)]
-struct Stopped {
-    stopped: bool,
-}
-
-#[derive(Serialize)]
-struct CandidateBody {
-    candidate: Option<CandidateStatus>,
-}
-
 impl Candidacy {
     /// The routes.
     pub fn routes<S: Clone + Send + Sync + 'static>(
@@ -74,7 +48,7 @@ impl Candidacy {
     }
 
     /// Checks a text for what it would change.
-    async fn check(&self, start: Start) -> Result<About, Box<Problem>> {
+    async fn check(&self, start: CandidateRequest) -> Result<About, Box<Problem>> {
         let newest = Newest::new(&*self.rules, start.store).await?;
         let from = newest.from();
         let (rules, text) = (Arc::clone(&self.rules), start.text);
@@ -99,14 +73,14 @@ impl Candidacy {
 
 async fn show(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
     caller(&request, Role::Read)?.check_whole()?;
-    let candidate = own.rules.candidate();
+    let candidate = own.rules.candidate().map(Into::into);
     Ok(reply::json(&CandidateBody { candidate }))
 }
 
 async fn start(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
     let who = operator(&request)?;
     let body = body::read_json(request, own.host.bodies(MAX_TEXT)).await?;
-    let start: Start = serde_json::from_slice(&body.bytes).map_err(|error| {
+    let start: CandidateRequest = serde_json::from_slice(&body.bytes).map_err(|error| {
         let example = r#"write {"text": "domain: shop ..", "note": "why"}"#;
         Box::new(Problem::new(
             ProblemKind::InvalidField,
@@ -120,13 +94,13 @@ async fn start(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResu
     let about = own.check(start).await?;
     let change = about.change.clone();
     who.start(&own.rules, about).await?;
-    Ok(reply::json(&Started { change }))
+    Ok(reply::json(&StartedBody { change }))
 }
 
 async fn stop(State(own): State<Arc<Candidacy>>, request: Request) -> RouteResult {
     let who = operator(&request)?;
     let stopped = who.stop(&*own.rules);
-    Ok(reply::json(&Stopped { stopped }))
+    Ok(reply::json(&StoppedBody { stopped }))
 }
 
 /// The caller, if it may change the rules of all domains.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use serde::Serialize;
+use quell_protocol::http::Failure;
 
 /// Stage of a server's way down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,15 +14,6 @@ pub enum Phase {
     Draining,
     /// It accepts no connection, and answers what is in flight.
     Stopping,
-}
-
-/// Something that went wrong and stays so until it goes right.
-#[derive(Clone, Debug, Serialize)]
-pub struct Failure {
-    /// The first failure since it went right.
-    pub since: Timestamp,
-    /// Faults of the last time.
-    pub reasons: Vec<String>,
 }
 
 /// Attempts at one thing: why the last one failed, if it did.
@@ -38,7 +29,8 @@ impl Attempts {
     /// Notes a failure.
     pub fn failed(&self, reasons: Vec<String>) {
         let mut failure = self.0.lock();
-        let since = failure.as_ref().map_or_else(Timestamp::now, |f| f.since);
+        let since = failure.take().map(|failure| failure.since);
+        let since = since.unwrap_or_else(|| Timestamp::now().to_string());
         *failure = Some(Failure { since, reasons });
     }
 

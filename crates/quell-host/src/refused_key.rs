@@ -5,64 +5,28 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use quell_core::key::KeyName;
-use serde::Serialize;
+use quell_protocol::http::RefusedKeyBody;
 
 /// The rule that limits without a rule are shown under: those of `CL.THROTTLE`. Their domain is shown as
 /// empty, which no domain of rules can be.
 pub const AD_HOC_RULE: &str = "cl.throttle";
 
-/// A key that was refused.
-#[derive(Clone, Debug, Serialize)]
-pub struct KeyBody {
-    /// Empty for `CL.THROTTLE`.
-    pub domain: String,
-    /// Its rule.
-    pub rule: String,
-    /// Null where the entry was missing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub entries: Option<BTreeMap<String, Option<String>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hash: Option<String>,
-    /// At most so often.
-    pub refusals: u64,
-    /// At least so often.
-    pub at_least: u64,
-}
-
-impl KeyBody {
-    /// The same by its hash alone.
-    #[must_use]
-    pub fn hashed(self, hash: String) -> Self {
-        Self {
-            entries: None,
-            hash: Some(hash),
-            ..self
-        }
-    }
-
-    /// Hash that stands for the key, unless it has entries.
-    #[must_use]
-    pub fn hash(&self) -> Option<&str> {
-        self.hash.as_deref()
-    }
-
-    /// The key with these bytes; none if they are no key.
-    #[must_use]
-    pub fn read(bytes: &[u8], at_least: u64, refusals: u64) -> Option<Self> {
-        let name = KeyName::parse(bytes)?;
-        let rule = match name.domain.is_empty() {
-            true => AD_HOC_RULE.to_owned(),
-            false => name.rule,
-        };
-        Some(Self {
-            domain: name.domain,
-            rule,
-            entries: Some(name.values.into_iter().collect()),
-            hash: None,
-            refusals,
-            at_least,
-        })
-    }
+/// The key with these bytes, and how often it was refused; none if they are no key.
+#[must_use]
+pub fn refused_key(bytes: &[u8], at_least: u64, refusals: u64) -> Option<RefusedKeyBody> {
+    let name = KeyName::parse(bytes)?;
+    let rule = match name.domain.is_empty() {
+        true => AD_HOC_RULE.to_owned(),
+        false => name.rule,
+    };
+    Some(RefusedKeyBody {
+        domain: name.domain,
+        rule,
+        entries: Some(name.values.into_iter().collect()),
+        hash: None,
+        refusals,
+        at_least,
+    })
 }
 
 /// A number that is known within bounds, for people.
@@ -82,6 +46,15 @@ pub fn entry_words(entries: &BTreeMap<String, Option<String>>) -> String {
         None => format!("{name}=(none)"),
     });
     entries.collect::<Vec<_>>().join(" ")
+}
+
+/// A key for people: its entries, or its hash if it came without them.
+#[must_use]
+pub fn key_words(key: &RefusedKeyBody) -> String {
+    match &key.hash {
+        Some(hash) => hash.clone(),
+        None => key.entries.as_ref().map(entry_words).unwrap_or_default(),
+    }
 }
 
 /// A value as one word: quoted where it would look like several entries, or like none.

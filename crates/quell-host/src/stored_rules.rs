@@ -8,9 +8,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use quell::rule_store::{Entry, Head, POLL, RuleStore, RuleStoreError, Version};
+use quell_protocol::http::Failure;
 use tokio::time::{Instant, sleep_until};
-
-use crate::health::Failure;
 
 /// A store that rules are read from.
 #[derive(Debug)]
@@ -218,8 +217,8 @@ impl StoredRules {
         let before = state.failure.as_ref();
         let same = before.filter(|(before, _)| *before == trouble);
         let (since, is_new) = match same {
-            Some((_, failure)) => (failure.since, false),
-            None => (Timestamp::now(), true),
+            Some((_, failure)) => (failure.since.clone(), false),
+            None => (Timestamp::now().to_string(), true),
         };
         if is_new {
             tracing::error!(

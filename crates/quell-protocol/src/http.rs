@@ -1,5 +1,6 @@
 //! HTTP without a server: bodies, fields and problem documents.
 
+mod admin;
 mod ask;
 mod authorize;
 mod bearer;
@@ -12,7 +13,13 @@ mod question;
 mod verdict;
 mod write;
 
-pub use ask::{EncodeError, encode_query};
+pub use admin::{
+    BanBody, BansBody, CandidateBody, CandidateCounts, CandidateNodes, CandidateRequest,
+    ChangedBody, Failure, HealthStatus, HeldKeyBody, HoldBody, HoldState, HoldsBody,
+    MAX_LISTED_HOLDS, RefusedKeyBody, RunningCandidateBody, StartedBody, StatusBody, StoppedBody,
+    TopBody,
+};
+pub use ask::{EncodeError, encode_key, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use bearer::bearer_token;
 pub use body::{

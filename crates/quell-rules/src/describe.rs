@@ -30,14 +30,16 @@ pub struct LimitDescription {
 
 /// Declares [`LimitNumbers`]: each field and its type. A field that is not set is not serialized.
 macro_rules! limit_numbers {
-    ($($(#[doc = $doc:literal])* $field:ident: $type:ty,)*) => {
+    ($($(#[$meta:meta])* $field:ident: $type:ty,)*) => {
         /// The numbers of a limit, defaults included, each named as the field of a rules file that
-        /// says it; what the algorithm does not have is left out. Durations are whole nanoseconds.
+        /// says it; what the algorithm does not have is left out. Durations are whole nanoseconds: those of
+        /// whole milliseconds up to 18 years, and of whole seconds up to 100 years, are exact in a double as well.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema), schemars(rename = "Numbers"))]
         #[non_exhaustive]
         pub struct LimitNumbers {
             $(
-                $(#[doc = $doc])*
+                $(#[$meta])*
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $field: Option<$type>,
             )*
@@ -57,50 +59,62 @@ limit_numbers! {
     /// True if a cost above what is stored is granted on credit (`token_bucket`).
     debt: bool,
     /// Time that a slow start takes from rest to the rate (`token_bucket`).
+#[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     warm_up_ns: u64,
     /// Factor by which the first interval after rest is longer then (`token_bucket`).
+#[cfg_attr(feature = "openapi", schemars(range(min = 2, max = 1_000)))]
     cold_factor: u32,
     /// Units that may wait before a call that is not delayed (`leaky_bucket`).
     delay_after: u64,
     /// Units per window (windows).
     limit: u64,
-    /// The window's length; none on a calendar, whose windows have no fixed one.
+    /// The window's length; left out on a calendar, whose windows have no fixed one.
     window_ns: u64,
-    /// The window as a unit of the calendar: `min`, `h`, `day`, `week`, `month` or `year`.
+    /// The window as a unit of the calendar.
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["min", "h", "day", "week", "month", "year"])))]
     window: &'static str,
-    /// Alignment of windows: `first_request` or `calendar` (`fixed_window`).
+    /// Alignment of windows (`fixed_window`).
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["first_request", "calendar"])))]
     align: &'static str,
-    /// Whose calendar it is.
+    /// Whose calendar it is, by its IANA name.
     time_zone: String,
     /// Parts into which the window is cut (`sliding_window`).
+#[cfg_attr(feature = "openapi", schemars(range(min = 2, max = 3_600)))]
     segments: u32,
     /// The longest log of a key (`sliding_log`).
+#[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 100_000)))]
     max_entries: u32,
     /// Between which bounds the number of permits is learned, if it is (`concurrency`).
     adaptive: AdaptiveNumbers,
     /// Number of calls that are admitted above `max`, with a delay (`concurrency`).
     queue: u64,
     /// After how long a permit comes back by itself (`concurrency`).
+#[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     lease_ns: u64,
     /// Assumed time of a call until the first is released (`concurrency` with a queue).
     unit_delay_ns: u64,
-    /// Treatment of a reservation that is not settled: `charge` or `release` (all but `concurrency`).
+    /// Treatment of a reservation that is not settled (all but `concurrency`).
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["charge", "release"])))]
     on_expiry: &'static str,
 }
 
 /// `adaptive`: the bounds of the learned number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct AdaptiveNumbers {
     /// The fewest permits.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub min: u64,
     /// The most.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 10_000)))]
     pub max: u64,
 }
 
 /// `rate`: units per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RateNumbers {
     /// Units.
     pub count: u64,
@@ -111,6 +125,7 @@ pub struct RateNumbers {
 /// `refill`: a batch of units, and the time between batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RefillNumbers {
     /// Units in a batch.
     pub amount: u64,
@@ -121,6 +136,7 @@ pub struct RefillNumbers {
 /// `ban`: after how many refusals, and for how long. Durations are whole milliseconds, rounded up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct BanNumbers {
     /// The refusal that starts it.
     pub after: u32,

@@ -19,7 +19,8 @@ use quell_core::rule::{DomainRules, RuleSet};
 use quell_core::time::Now;
 use quell_rules::RuleChanges;
 
-pub(crate) use quell_host::candidate::{About, CandidateStatus, Counts};
+pub(crate) use quell_host::candidate::{About, CandidateStatus};
+use quell_protocol::http::CandidateCounts;
 
 use crate::key_hash::KeyNaming;
 use crate::top::{Refused, SinceStart};
@@ -212,9 +213,9 @@ impl Candidate {
         }
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> CandidateCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
+        CandidateCounts {
             calls: of(&self.tally.calls),
             would_refuse: of(&self.tally.would_refuse),
             would_allow: of(&self.tally.would_allow),
@@ -338,7 +339,7 @@ mod tests {
         ask("bank", "user", "ann");
         let candidate = candidates.stop().unwrap();
         ask("shop", "user", "ann");
-        let expected = Counts {
+        let expected = CandidateCounts {
             calls: 8,
             would_refuse: 1,
             would_allow: 0,

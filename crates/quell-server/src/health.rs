@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use quell_core::rule::RuleSet;
-pub(crate) use quell_host::health::{Attempts, Failure, Phase};
+pub(crate) use quell_host::health::{Attempts, Phase};
 
 /// Health of the server, and the reason if it is not fine.
 #[derive(Debug, Default)]

@@ -28,6 +28,8 @@ mod health;
 mod hold;
 mod hold_list;
 mod metrics;
+#[cfg(test)]
+mod openapi;
 mod origin;
 mod rules;
 mod service;
@@ -93,8 +95,8 @@ fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route_layer(log_in)
 }
 
-/// The description of all routes, for programs. It is written by hand; tests compare it with what the
-/// server answers.
+/// The description of all routes, for programs. A test makes it of the types of bodies; others compare it with what
+/// the server answers.
 async fn openapi() -> Response {
     let kind = HeaderValue::from_static("application/json");
     reply::reply(StatusCode::OK, kind, include_str!("http/openapi.json"))

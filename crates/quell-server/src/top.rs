@@ -11,7 +11,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell_core::key::with_ad_hoc;
 use quell_core::time::Monotonic;
-use quell_host::refused_key::KeyBody;
+use quell_host::refused_key::refused_key;
+use quell_protocol::http::RefusedKeyBody;
 
 use crate::key_hash::{KeyHash, KeyNaming};
 use crate::metrics::Number;
@@ -190,10 +191,14 @@ fn sort(keys: &mut [Refused]) {
 
 impl Refused {
     /// Body that shows the key, by its hash alone if that is wanted; none if its bytes are no key.
-    pub(crate) fn body(&self, is_hashed: bool) -> Option<KeyBody> {
-        let key = KeyBody::read(&self.name, self.at_least, self.at_most)?;
+    pub(crate) fn body(&self, is_hashed: bool) -> Option<RefusedKeyBody> {
+        let key = refused_key(&self.name, self.at_least, self.at_most)?;
         Some(match is_hashed {
-            true => key.hashed(self.hash.to_string()),
+            true => RefusedKeyBody {
+                entries: None,
+                hash: Some(self.hash.to_string()),
+                ..key
+            },
             false => key,
         })
     }

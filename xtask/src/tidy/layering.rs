@@ -105,7 +105,7 @@ const SUITE: (&str, &str) = ("quell", "quell-conformance");
 /// what is `no_std` and pure, so nothing that reads clocks, waits, logs or serializes; `ipnet` has address
 /// prefixes, `memchr` searches globs, `siphasher` hashes the
 /// places of limits, `smallvec` keeps the bytes of a key off the heap, and `smol_str` those of a pattern. The
-/// shares of a fleet: nothing at all. The protocol: no sockets and no runtime.
+/// shares of a fleet: nothing at all. The protocol: no sockets and no runtime; `schemars` only by a feature of tests.
 const WALLS: [(&str, &[&str]); 3] = [
     (
         "quell-core",
@@ -114,7 +114,7 @@ const WALLS: [(&str, &[&str]); 3] = [
     ("quell-shares", &[]),
     (
         "quell-protocol",
-        &["itoa", "serde", "serde_json", "thiserror"],
+        &["itoa", "schemars", "serde", "serde_json", "thiserror"],
     ),
 ];
 

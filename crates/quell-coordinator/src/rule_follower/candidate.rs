@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use quell_fleet::proto::{self, CandidateSeen};
-use quell_host::candidate::{About, CandidateNodes, CandidateStatus, Counts};
-use quell_host::refused_key::KeyBody;
+use quell_host::candidate::{About, CandidateStatus};
+use quell_host::refused_key::refused_key;
+use quell_protocol::http::{CandidateCounts, CandidateNodes, RefusedKeyBody};
 use quell_shares::plan::MemberId;
 
 use crate::leader::Service;
@@ -74,7 +75,7 @@ pub(super) fn status(service: &Service) -> Option<CandidateStatus> {
 }
 
 fn sum(about: About, seen: &[(MemberId, CandidateSeen)], of: usize) -> CandidateStatus {
-    let mut counts = Counts::default();
+    let mut counts = CandidateCounts::default();
     let mut keys: HashMap<&[u8], (u64, u64)> = HashMap::new();
     let mut nodes = CandidateNodes {
         of,
@@ -100,8 +101,8 @@ fn sum(about: About, seen: &[(MemberId, CandidateSeen)], of: usize) -> Candidate
             add(at_most, key.at_most);
         }
     }
-    let mut keys: Vec<KeyBody> = { keys.into_iter() }
-        .filter_map(|(name, (at_least, at_most))| KeyBody::read(name, at_least, at_most))
+    let mut keys: Vec<RefusedKeyBody> = { keys.into_iter() }
+        .filter_map(|(name, (at_least, at_most))| refused_key(name, at_least, at_most))
         .collect();
     keys.sort_by(|one, other| {
         let by_count = other.refusals.cmp(&one.refusals);

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Request, State};
+use quell_protocol::http::{CandidateCounts, CandidateNodes};
 
 use super::key_table::{Key, KeyTable, key_rows};
 use super::page::{PageResult, Viewer, instant};
 use super::rules_pages::RulesPages;
 use super::shell::redirect;
-use crate::candidate::{CandidateNodes, CandidateStatus, Counts};
+use crate::candidate::CandidateStatus;
 use crate::candidate_routes::operator;
 use crate::rules_host::RulesHost;
 
@@ -32,7 +33,7 @@ struct CandidatePage<'a> {
 #[derive(Template)]
 #[template(path = "console/candidate_now.html")]
 struct CandidateNow {
-    counts: Counts,
+    counts: CandidateCounts,
     nodes: Option<CandidateNodes>,
     keys: Vec<Key>,
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use quell_core::key::printable;
+use quell_protocol::http::RefusedKeyBody;
 
-use crate::refused_key::{KeyBody, between};
+use crate::refused_key::between;
 
 /// The page of a key.
 pub const KEYS_PATH: &str = "/console/keys";
@@ -118,16 +119,16 @@ impl FleetCalls {
 
 /// Keys, with how often they were refused.
 #[must_use]
-pub fn key_rows(refused: Vec<KeyBody>) -> Vec<Key> {
+pub fn key_rows(refused: Vec<RefusedKeyBody>) -> Vec<Key> {
     let rows = refused.into_iter().map(|key| Key {
         value: between(key.at_least..=key.refusals),
         // A hash leads nowhere: keys are looked up by their entries.
-        address: match key.hash() {
+        address: match &key.hash {
             Some(_) => String::new(),
             None => address(&key.domain, &key.rule, key.entries.as_ref()),
         },
-        entries: match key.hash() {
-            Some(hash) => hash.to_owned(),
+        entries: match key.hash {
+            Some(hash) => hash,
             None => entries(&key.entries.unwrap_or_default()),
         },
         why: None,

@@ -1,7 +1,10 @@
-//! A client's side of `/v1/acquire` and `/v1/peek`: a query as JSON.
+//! A client's side of questions and of administration: a query, or a key, as JSON.
 
 use quell_core::descriptor::{Descriptor, Query};
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+
+use super::body::KeyRequest;
 
 /// Reason why a query cannot be written as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +32,16 @@ pub fn encode_query(query: &Query<'_>) -> Result<String, EncodeError> {
     Ok(serde_json::to_string(&body).unwrap_or_default())
 }
 
+/// Writes a key as the body of `/v1/bans`, `/v1/keys` or `/v1/holds`.
+///
+/// # Errors
+/// [`EncodeError`] if a value is not UTF-8.
+pub fn encode_key(request: &KeyRequest<'_>) -> Result<String, EncodeError> {
+    texts(&request.descriptor)?;
+    // Writing strings cannot fail.
+    Ok(serde_json::to_string(request).unwrap_or_default())
+}
+
 #[derive(Serialize)]
 struct QueryBody<'a> {
     domain: &'a str,
@@ -44,17 +57,29 @@ struct DescriptorBody<'a> {
 
 impl<'a> DescriptorBody<'a> {
     fn new(descriptor: &'a Descriptor<'_>) -> Result<Self, EncodeError> {
-        let mut entries = Vec::with_capacity(descriptor.entries().len());
-        for entry in descriptor.entries() {
-            let value = std::str::from_utf8(&entry.value)
-                .map_err(|_| EncodeError::BinaryValue(entry.name.to_string()))?;
-            entries.push((&*entry.name, value));
-        }
         Ok(Self {
-            entries,
+            entries: texts(descriptor)?,
             cost: descriptor.cost.get(),
         })
     }
+}
+
+/// The entries of a descriptor as text.
+fn texts<'a>(descriptor: &'a Descriptor<'_>) -> Result<Vec<(&'a str, &'a str)>, EncodeError> {
+    let entries = descriptor.entries().iter().map(|entry| {
+        let value = std::str::from_utf8(&entry.value)
+            .map_err(|_| EncodeError::BinaryValue(entry.name.to_string()))?;
+        Ok((&*entry.name, value))
+    });
+    entries.collect()
+}
+
+/// Writes the entries of a descriptor as an object.
+pub(super) fn entries<S: Serializer>(
+    descriptor: &Descriptor<'_>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    pairs(&texts(descriptor).map_err(S::Error::custom)?, serializer)
 }
 
 fn pairs<S: Serializer>(entries: &[(&str, &str)], serializer: S) -> Result<S::Ok, S::Error> {

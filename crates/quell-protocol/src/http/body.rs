@@ -20,8 +20,10 @@ use quell_core::descriptor::{Descriptor, Query};
 use quell_core::query_bounds::{
     DEFAULT_HOLD, check_cost, check_descriptors, check_domain, check_hold, check_wait, push_entry,
 };
+use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::ask;
 use super::json::{BodyError, Object, Path, Text, once, read};
 
 /// A query, and how long its caller is ready to wait for its turn.
@@ -45,18 +47,34 @@ pub struct Reserve<'a> {
 }
 
 /// A key, and for how long it is banned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct KeyRequest<'a> {
     /// The domain of the rules.
     pub domain: Cow<'a, str>,
     /// The rule of the key; without it, the keys of all rules that match.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Cow<'a, str>>,
     /// The values of the key.
+    #[serde(rename = "entries", serialize_with = "ask::entries")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(
+            with = "std::collections::BTreeMap<String, String>",
+            extend("maxProperties" = quell_core::query_bounds::MAX_ENTRIES)
+        )
+    )]
     pub descriptor: Descriptor<'a>,
-    /// `for`: how long a ban lasts, as written.
+    /// Length of a ban, such as `10m`.
+    #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(example = "10m"))]
     pub length: Option<Cow<'a, str>>,
-    /// Reason, for the log.
+    /// Reason, for the list of bans, the log and the console.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(length(max = quell_core::charge::MAX_REASON))
+    )]
     pub reason: Option<Cow<'a, str>>,
 }
 

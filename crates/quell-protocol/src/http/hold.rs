@@ -22,24 +22,41 @@ const EXAMPLE: &str = r#"{"domain": "models", "id": "job-1"}"#;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EndBody<'a> {
     /// The domain in which it is held.
     #[serde(borrow)]
     pub domain: Cow<'a, str>,
     /// Its id.
     #[serde(borrow)]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(length(min = 1, max = MAX_ID), regex(pattern = "^[!-~]+$"))
+    )]
     pub id: Cow<'a, str>,
     /// The real cost: a number, or for several descriptors a list with one for each; only for `/v1/settle`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(schema_with = "actual_schema"))]
     pub actual: Option<ActualBody>,
-    /// True if the work failed for lack of room or time; only for `/v1/release`.
+    /// True if the work failed for lack of room or time, on which a limit that learns its ceiling (`adaptive`) comes
+    /// down by a tenth; only for `/v1/release`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(extend("default" = false)))]
     pub failed: Option<bool>,
 }
 
 /// Final costs of the descriptors of a reservation: a number, or a list of numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActualBody(pub Actual);
+
+#[cfg(feature = "openapi")]
+fn actual_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let units = serde_json::json!({"type": "integer", "minimum": 0});
+    let most = quell_core::query_bounds::MAX_DESCRIPTORS;
+    let each =
+        serde_json::json!({"type": "array", "minItems": 1, "maxItems": most, "items": units});
+    schemars::json_schema!({"oneOf": [units, each]})
+}
 
 impl Serialize for ActualBody {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -82,10 +99,15 @@ impl<'de> Visitor<'de> for ActualVisitor {
 
 /// Outcome of the end of a hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EndedBody<'a> {
     /// Its id.
     pub id: Cow<'a, str>,
-    /// `settled`, `cancelled`, `released`, `expired`, or `stands`.
+    /// Outcome, now or before.
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(extend("enum" = ["settled", "cancelled", "released", "expired", "stands"]))
+    )]
     pub outcome: Cow<'a, str>,
     /// True if the hold had ended before, and nothing changed.
     pub repeated: bool,

@@ -103,9 +103,11 @@ problem_kinds! {
 
 /// A problem document. Unknown members, which a later version may add, are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// The URI of its kind.
     #[serde(rename = "type")]
+    #[cfg_attr(feature = "openapi", schemars(extend("format" = "uri")))]
     pub kind: String,
     /// A short text, the same for all of its kind.
     pub title: String,
@@ -114,7 +116,8 @@ pub struct Problem {
     /// Cause of this occurrence, and the text to write instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// A JSON pointer (RFC 6901) to what is wrong in the body.
+    /// A JSON pointer (RFC 6901) to what is wrong in the body; empty for the whole body, such as when a member is
+    /// missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
     /// The rules that deny, named as in the `RateLimit` fields.

@@ -11,18 +11,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::rounding::milliseconds;
 
-/// A verdict as JSON. Unknown fields, which a later version may add, are ignored.
+/// The answer to a question. Unknown fields, which a later version may add, are ignored.
+///
+/// Times are whole milliseconds, rounded up, exact and not capped: above 2^53 (285,000 years) a client whose numbers
+/// are doubles reads them rounded, and 18446744073709551615 means at least that long. Units are whole numbers up to
+/// 2^64-1, which such a client reads rounded above 2^53.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct VerdictBody<'a> {
     /// True if the query is allowed.
     pub allowed: bool,
-    /// The binding rule; null if no rule decided.
+    /// Of the rules that refuse, the one with the longest wait; if none does, the one under which the fewest further
+    /// calls like this one pass; null if no rule decided.
     pub binding: Option<Cow<'a, str>>,
-    /// Units that remain under the binding rule; null if no limit applies.
+    /// The largest cost that the binding rule would allow now; null if no limit applies.
     pub remaining: Option<u64>,
-    /// Milliseconds until the same query could pass; null if it is allowed, or can never pass.
+    /// Milliseconds until the same query could pass; null if it is allowed, or can never pass (then `permanent` is
+    /// true).
     pub retry_after_ms: Option<u64>,
-    /// Milliseconds until everything is at rest; null if no limit applies.
+    /// Milliseconds until nothing is used any more; null if no limit applies.
     pub reset_after_ms: Option<u64>,
     /// Milliseconds that an allowed query should wait.
     pub delay_ms: u64,
@@ -39,16 +46,19 @@ pub struct VerdictBody<'a> {
     pub id: Option<Cow<'a, str>>,
     /// Milliseconds that the caller waited for its turn; left out if it did not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub waited_ms: Option<u64>,
     /// Each rule's decision, in file order.
     pub decisions: Vec<DecisionBody<'a>>,
     /// True if a rule in shadow would refuse the query; left out if none would.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schemars(extend("const" = true)))]
     pub would_refuse: bool,
 }
 
-/// A rule's decision as JSON.
+/// A rule's decision, with times and units as in the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DecisionBody<'a> {
     /// The rule's name.
     pub rule: Cow<'a, str>,
@@ -58,7 +68,8 @@ pub struct DecisionBody<'a> {
     pub limit: u64,
     /// The largest cost that would be allowed now.
     pub remaining: u64,
-    /// Milliseconds until the same call could pass; null if it is allowed, or can never pass.
+    /// Milliseconds until the same call could pass; null if it is allowed, or can never pass (then `permanent` is
+    /// true).
     pub retry_after_ms: Option<u64>,
     /// Milliseconds until the key is at rest.
     pub reset_after_ms: u64,
@@ -70,20 +81,27 @@ pub struct DecisionBody<'a> {
     pub banned: bool,
     /// True if the rule is in shadow.
     pub shadow: bool,
-    /// Rung of the limit, if other servers share it and this one decided alone (`leased`, `shares`); left
-    /// out otherwise.
+    /// This server decided alone: from units that servers charge in advance (`leased`) or afterwards (`synced`), or
+    /// from its part of a fleet's limit (`shares`); left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "openapi",
+        schemars(extend("enum" = ["leased", "synced", "shares"]))
+    )]
     pub rung: Option<Cow<'a, str>>,
-    /// By how many units all servers together may exceed the limit then.
+    /// By how many units all servers together may exceed the limit then; left out where it is exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub bound: Option<u64>,
     /// True if the rule is in shadow and would refuse the call; left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "openapi", schemars(extend("const" = true)))]
     pub would_refuse: bool,
 }
 
 /// An outcome as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema), schemars(inline))]
 #[serde(rename_all = "lowercase")]
 pub enum OutcomeBody {
     /// The call fits.

@@ -2,7 +2,7 @@
 
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_protocol::http::{BodyError, Problem, encode_query, parse_query};
+use quell_protocol::http::{BodyError, Problem, encode_key, encode_query, parse_key, parse_query};
 
 fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
@@ -307,4 +307,15 @@ fn clients_write_what_is_read() {
         error.to_string(),
         "the value of entry \"user\" is not UTF-8: ask over RESP, which takes any bytes"
     );
+}
+
+#[test]
+fn clients_write_the_key_that_is_read() {
+    for body in [
+        r#"{"domain":"shop","entries":{}}"#,
+        r#"{"domain":"shop","rule":"login","entries":{"user":"eve"},"for":"10m","reason":"why"}"#,
+    ] {
+        let key = parse_key(body.as_bytes()).unwrap();
+        assert_eq!(encode_key(&key).as_deref(), Ok(body));
+    }
 }

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::Caller;
 use crate::history::Counts;
-use crate::http::admin::{self, WantedBans};
+use crate::http::admin::{self, WantedBans, ban_hash};
 use crate::metrics::{BUCKETS, Histogram};
 use crate::shared::Shared;
 
@@ -75,7 +75,8 @@ async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
         .await
         .ok()?;
     let bans = body.bans.into_iter().map(|ban| {
-        let (hash, why) = (ban.hash(shared), ban.why());
+        let hash = ban_hash(&ban, shared);
+        let reason = ban.why().unwrap_or_default().to_owned();
         let entry = |(name, value)| KeyEntry {
             name,
             value: hash.clone().or(value),
@@ -85,7 +86,7 @@ async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
             domain: ban.domain,
             rule: ban.rule,
             left_ns: ban.left_ms.saturating_mul(1_000_000),
-            reason: why.unwrap_or_default().into(),
+            reason,
         }
     });
     Some(Bans {

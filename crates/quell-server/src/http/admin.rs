@@ -1,6 +1,5 @@
 //! `/v1/bans` and `/v1/keys`: an operator's changes of single keys.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +8,8 @@ use axum::extract::{Request, State};
 use quell::store::{Action, BanCursor, MAX_REASON, StoreError};
 use quell::{AskError, Query};
 use quell_core::descriptor::Descriptor;
-use quell_protocol::http::{self, KeyRequest, Problem};
+use quell_protocol::http::{self, BanBody, BansBody, ChangedBody, KeyRequest, Problem};
 use quell_rules::{parse_duration, wrong_address};
-use serde::Serialize;
 
 use super::answer::{self, read_body};
 use super::caller::{address, caller};
@@ -25,22 +23,7 @@ mod action_line;
 use action_line::ActionLine;
 
 /// Bans in a page without `most`.
-const BANS: usize = 100;
-
-/// Number of keys that were changed.
-#[derive(Serialize)]
-struct Changed {
-    changed: usize,
-}
-
-#[derive(Serialize)]
-pub(crate) struct BansBody {
-    pub(crate) bans: Vec<BanBody>,
-    /// Number of bans, listed or not; null if those of some domains were asked for.
-    pub(crate) total: Option<usize>,
-    /// Beginning of the next page: the value of `after` there. Null if this is the last one.
-    pub(crate) next: Option<String>,
-}
+pub(super) const BANS: usize = 100;
 
 /// Request for a list of bans.
 #[derive(Debug)]
@@ -84,43 +67,23 @@ impl WantedBans {
     }
 }
 
-#[derive(Serialize)]
-pub(crate) struct BanBody {
-    pub(crate) domain: String,
-    pub(crate) rule: String,
-    /// Null where the entry was missing.
-    pub(crate) entries: BTreeMap<String, Option<String>>,
-    pub(crate) left_ms: u64,
-    /// Null unless an operator banned it and said why.
-    pub(crate) reason: Option<Box<str>>,
-    /// Null unless its rule banned it: which refusal began the ban, and which ban of how many it is.
-    pub(crate) cause: Option<Box<str>>,
-}
-
-impl BanBody {
-    /// Reason of the ban, whether an operator or a rule began it.
-    pub(crate) fn why(&self) -> Option<Box<str>> {
-        self.reason.clone().or_else(|| self.cause.clone())
+/// Hash in place of the key of a ban, where the operator wants no values of callers in lists; `/v1/bans` itself has
+/// them, since a ban is lifted by them.
+pub(crate) fn ban_hash(ban: &BanBody, shared: &Shared) -> Option<String> {
+    if !shared.top.naming().is_hashed {
+        return None;
     }
-
-    /// Hash that stands for the key where the operator wants no values of callers in lists; `/v1/bans`
-    /// itself has the values, since a ban is lifted by them.
-    pub(crate) fn hash(&self, shared: &Shared) -> Option<String> {
-        if !shared.top.naming().is_hashed {
-            return None;
+    let mut descriptor = Descriptor::new();
+    for (name, value) in &ban.entries {
+        if let Some(value) = value {
+            descriptor.push(&**name, &**value);
         }
-        let mut descriptor = Descriptor::new();
-        for (name, value) in &self.entries {
-            if let Some(value) = value {
-                descriptor.push(&**name, &**value);
-            }
-        }
-        let limiter = &shared.limiter;
-        let keys = limiter.keys_to_administer(&self.domain, Some(&self.rule), &descriptor);
-        let key = keys.ok().and_then(|keys| keys.into_iter().next());
-        // Its rule may be gone.
-        Some(key.map_or_else(|| "?".to_owned(), |key| shared.top.hash(&key).to_string()))
     }
+    let limiter = &shared.limiter;
+    let keys = limiter.keys_to_administer(&ban.domain, Some(&ban.rule), &descriptor);
+    let key = keys.ok().and_then(|keys| keys.into_iter().next());
+    // Its rule may be gone.
+    Some(key.map_or_else(|| "?".to_owned(), |key| shared.top.hash(&key).to_string()))
 }
 
 pub(super) async fn list_bans(State(shared): State<Arc<Shared>>, request: Request) -> RouteResult {
@@ -217,7 +180,7 @@ async fn act(shared: &Shared, request: Request, action: ReadAction) -> RouteResu
         from,
     };
     let changed = change(shared, &operator, &body.bytes, action).await?;
-    Ok(reply::json(&Changed { changed }))
+    Ok(reply::json(&ChangedBody { changed }))
 }
 
 /// Operator who changes keys, for the log.

@@ -8,102 +8,117 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use quell_fleet::agent::NodeState;
+use quell_protocol::http::{Failure, HealthStatus, StatusBody};
 use serde::Serialize;
 
 use super::caller::{Client, caller};
 use super::reply;
 use crate::access::Role;
-use crate::health::Failure;
 use crate::outage::{self, OutageEffects};
 use crate::shared::Shared;
 use quell_host::stored_rules::StoredRules;
 
-/// Status of the server, without details.
+/// Health. On a server with credentials, callers without the role `read` for all domains get the status alone.
 #[derive(Serialize)]
-struct StatusBody {
-    status: &'static str,
-}
-
-/// Health of the server.
-#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct HealthBody {
-    /// `ok`, `degraded` (it answers, but something wants a person) or `stopping`.
-    pub(super) status: &'static str,
+    /// State of the server; `degraded`: it answers, but something wants a person.
+    pub(super) status: HealthStatus,
+    /// The version of the server.
     version: &'static str,
+    /// Seconds since it started.
     uptime_s: u64,
+    /// Domains with rules.
     domains: usize,
+    /// Rules of all domains.
     rules: usize,
+    /// Keys that it has in memory.
     keys: usize,
-    /// The shared store; none: states are kept in memory.
+    /// Store of the states that several servers share. Without it they are kept in memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     store: Option<StoreBody>,
-    /// Stores that rules are read from.
+    /// The stores that rules are read from; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rules_stores: Vec<RulesStoreBody>,
-    /// This server as a node of a fleet.
+    /// This server as a node of a fleet; left out if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetBody>,
+    /// Reasons why the rules in the files are not in force, and since when: those before stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<Failure>,
+    /// Reasons why the credentials in the file are not in force, and since when: those before stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     credentials_failure: Option<Failure>,
+    /// Reasons why the certificates in the files of TLS are not in force, and since when: those before stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     certificates_failure: Option<Failure>,
-    /// Domains that had rules since the start and have none now: calls that ask for them are not limited.
+    /// Domains that had rules since the start and have none now: calls that ask for them are not limited. Left out if
+    /// there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     emptied_domains: Vec<String>,
-    /// Reason why the last snapshot was not written.
+    /// Reasons why the last snapshot was not written, and since when none is: a crash loses what came since.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot_failure: Option<Failure>,
-    /// True if the decision log cannot be written; left out otherwise.
+    /// True if the decision log cannot be written. Left out if it can.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     decision_log_failing: bool,
 }
 
 /// A node of a fleet.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FleetBody {
-    /// Its number.
+    /// The node's number.
     member: u32,
     /// Source of its quota: `granted` while a coordinator answers.
+    #[cfg_attr(
+        test,
+        schemars(extend("enum" = ["joining", "granted", "gap", "static", "floor", "leaving", "drained"]))
+    )]
     state: &'static str,
-    /// The coordinator that it speaks to.
+    /// The coordinator that it speaks to; left out if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     coordinator: Option<String>,
-    /// That no coordinator grants it its share: since when, and what callers get.
+    /// Answers that callers get because this node has no lease, and since when; left out while it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     outage: Option<String>,
-    /// Time since a coordinator last answered.
+    /// Milliseconds since a coordinator answered; left out before the first answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     answered_ms_ago: Option<u64>,
     /// For how long its leases still last.
     lease_left_ms: u64,
+    /// The leadership that its leases are of.
     epoch: u64,
+    /// The version of the limits that it has.
     revision: u64,
-    /// True if an operator drains the node.
+    /// True if an operator drains it; left out if not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     draining: bool,
-    /// Trouble that keeps the node from its share, and what to do.
+    /// Trouble that keeps it from its share, and what to do; left out if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<String>,
-    /// Reason why its file cannot be written.
+    /// Reason why its file cannot be written; left out if it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     file_trouble: Option<String>,
-    /// Limits of its rules that the coordinators do not share: calls on them are refused.
+    /// Limits of its rules that the coordinators do not share, at most 100: calls on them are refused. Left out if
+    /// there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_shared: Vec<String>,
-    /// Limits of which it is granted nothing while calls ask for them: all are refused.
+    /// Limits of which it is granted nothing while calls ask for them, at most 100: all are refused. Left out if there
+    /// are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     starved: Vec<String>,
-    /// Quota of the node now, of each limit.
+    /// Quota of the node now, of each limit, at most 100 of them.
     shares: Vec<ShareBody>,
 }
 
 /// A node's part of one limit.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ShareBody {
+    /// The limit.
     limit: String,
-    /// Units per second, rounded down.
+    /// Units per second that the node may use now, rounded down.
     rate: u64,
     /// Units per second of all nodes.
     of: u64,
@@ -234,10 +249,13 @@ impl HealthBody {
 
 /// A store that rules are read from.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RulesStoreBody {
+    /// The store.
     url: String,
     /// The version in force; null: none yet.
     version: Option<u64>,
+    /// Reasons why the rules cannot be read, and since when; the rules in force stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Failure>,
 }
@@ -255,19 +273,25 @@ impl RulesStoreBody {
 
 /// A shared store.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct StoreBody {
+    /// The store.
     url: String,
-    /// That `on_failure` decides, or would decide: since when, why, and what callers get.
+    /// Reason why `on_failure` decides calls, or would, since when, and what callers get: that which the last such
+    /// caller got, if that was in the last few seconds; otherwise the reply of a server of the store that is asked to
+    /// decide.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
-    /// True if the store, or a server of it, is thought to be gone: no call waits for it.
+    /// True if the store, or a server of it, is thought to be gone: no call waits for that.
     gone: bool,
-    /// Servers of the store that are gone: `on_failure` decides on their keys only.
+    /// Servers of it that are thought to be gone: their keys are answered as `on_failure` declares, all others by the
+    /// store. Left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gone_servers: Vec<String>,
-    /// Keys with use that was not charged to it yet.
+    /// Keys of which something that was let pass without it is still to be charged to it.
     owed_keys: usize,
-    /// Changes that an operator should make to the store: rights, eviction.
+    /// Changes that an operator should make to it: rights that its user lacks, or a policy by which it may drop
+    /// states. Left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -341,9 +365,9 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         || is_node_fine == Some(false)
         || shared.lacks_rules();
     let status = match (shared.is_stopping(), is_degraded) {
-        (true, _) => "stopping",
-        (false, true) => "degraded",
-        (false, false) => "ok",
+        (true, _) => HealthStatus::Stopping,
+        (false, true) => HealthStatus::Degraded,
+        (false, false) => HealthStatus::Ok,
     };
     HealthBody {
         status,

@@ -18,21 +18,32 @@ use crate::access::Role;
 use crate::shared::Shared;
 use quell_host::stored_rules::StoredRules;
 
+/// The rules in force.
 #[derive(Serialize)]
-struct RulesBody<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct RulesBody<'a> {
+    /// All that the caller may read.
     domains: Vec<DomainBody<'a>>,
-    /// The versions in force of the stores that rules are read from.
+    /// The versions in force, of the stores that rules are read from; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stores: Vec<VersionBody>,
 }
 
 /// A version as somebody pushed it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct VersionBody {
+    /// The store.
     url: String,
-    /// Null: nothing was pushed yet.
+    /// Its number. Null: nothing was pushed yet.
     version: Option<u64>,
+    /// Its author.
     by: Option<String>,
+    /// Time of the push.
+    #[cfg_attr(
+        test,
+        schemars(with = "Option<String>", extend("format" = "date-time"))
+    )]
     at: Option<Timestamp>,
 }
 
@@ -54,86 +65,140 @@ impl VersionBody {
     }
 }
 
+/// A domain with its rules.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct DomainBody<'a> {
+    /// Its name.
     domain: &'a str,
+    /// In the order of its file.
     rules: Vec<RuleBody<'a>>,
 }
 
 /// A rule as it is in force.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RuleBody<'a> {
+    /// Its name.
     name: &'a str,
+    /// Calls that it is for: those that match all of these.
     #[serde(rename = "match")]
     matchers: Vec<MatcherBody<'a>>,
+    /// The entries whose values make a key.
     per: Vec<&'a str>,
-    /// Number of leading bits that count, for entries of `per` that are cut.
+    /// Of those entries of `per` that are addresses cut to a prefix, how many leading bits count; left out if there
+    /// are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     prefixes: BTreeMap<&'a str, PrefixBody>,
+    /// Treatment of a call without an entry of `per`.
+    #[cfg_attr(test, schemars(extend("enum" = ["skip", "shared_key"])))]
     on_missing: &'static str,
-    /// Treatment of an empty value.
+    /// Treatment of an entry with an empty value: missing, or a value like any other.
+    #[cfg_attr(test, schemars(extend("enum" = ["missing", "keep"])))]
     empty: &'static str,
     #[serde(flatten)]
     effect: EffectBody,
+    /// The first whose `when` matches takes the place of the rule's limit; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<OverrideBody<'a>>,
+    /// Cost of every call here; left out if the descriptor says it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(range(min = 1)))]
     cost: Option<u64>,
+    /// True if it refuses nobody.
     shadow: bool,
-    /// Rung that decides.
+    /// Rung that decides: the store, for all servers together (`strict`); this server (`local`); this server, from
+    /// units that it charges on the store in advance (`leased`) or afterwards (`synced`); or this server, from its part
+    /// of a limit that a fleet shares (`shares`).
+    #[cfg_attr(
+        test,
+        schemars(extend("enum" = ["strict", "local", "leased", "synced", "shares"]))
+    )]
     rung: &'static str,
-    /// Answer while a shared store does not answer, if that is declared.
+    /// Answer while the store that servers share does not answer, or what a node of a fleet may use that no
+    /// coordinator answers; left out if nothing is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        test,
+        schemars(extend("enum" = ["share", "deny", "allow", "floor"]))
+    )]
     on_failure: Option<&'static str>,
-    /// Number of nodes of a fleet that share the limit, or `auto`.
+    /// With `shares`: how many nodes share the limit, or `auto`; left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster_size: Option<String>,
-    /// The group of nodes that share it, unless all do.
+    /// With `shares`: the group of nodes that share the limit; left out if all nodes do.
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
-    /// Among how many servers the limit is divided then.
+    /// Among how many servers the limit is divided then, with `share`; left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(range(min = 1)))]
     nodes: Option<u32>,
-    /// The status of its refusals by `/v1/authorize`, if the rule says one.
+    /// The status of its refusals by `/v1/authorize`; left out if the rule says none.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(range(min = 400, max = 599)))]
     status: Option<u16>,
-    /// The content type of their body, if the rule says one.
+    /// The content type of their body; left out if the rule says none.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_type: Option<&'a str>,
 }
 
+/// A condition on an entry.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct MatcherBody<'a> {
+    /// Its name.
     entry: &'a str,
+    /// One of them matches.
     patterns: Vec<String>,
 }
 
 #[derive(Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct EffectBody {
+    /// True if there is no limit.
     unlimited: bool,
+    /// Null if unlimited.
+    #[cfg_attr(
+        test,
+        schemars(extend("enum" = [
+            "token_bucket", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log", "concurrency", null
+        ]))
+    )]
     algorithm: Option<&'static str>,
-    /// For people.
+    /// The limit in one line, for people; programs read `numbers`.
     limit: Option<String>,
+    /// The largest cost admitted from rest; where that is learned (`adaptive`), the most that can be.
     max: Option<u64>,
-    /// For programs.
+    /// The limit for programs.
     numbers: Option<LimitNumbers>,
+    /// The ban on top.
     ban: Option<BanNumbers>,
-    /// The longest that something can be reserved, unless it hands out permits.
+    /// The longest that something can be reserved; left out for permits, whose lease is the rule's own.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(range(max = 86_400_000)))]
     max_hold_ms: Option<u64>,
-    /// Reason why the store decides on each call, although the rule may exceed its limit.
+    /// Reason why the store decides on each call although the rule may exceed its limit; left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     why_strict: Option<String>,
 }
 
+/// Leading bits of an address.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PrefixBody {
+    /// Of IPv4.
+    #[cfg_attr(test, schemars(range(max = 32)))]
     v4: u8,
+    /// Of IPv6.
+    #[cfg_attr(test, schemars(range(max = 128)))]
     v6: u8,
 }
 
+/// A limit in place of the rule's.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct OverrideBody<'a> {
+    /// Calls that it is for: those that match all of these.
     when: Vec<MatcherBody<'a>>,
     #[serde(flatten)]
     effect: EffectBody,

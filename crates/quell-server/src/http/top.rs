@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use quell_host::refused_key::KeyBody;
-use quell_protocol::http::Problem;
-use serde::Serialize;
+use quell_protocol::http::{Problem, RefusedKeyBody, TopBody};
 
 use super::caller::caller;
 use super::reply::{self, RouteResult, parameters, unknown_parameter};
@@ -14,17 +12,10 @@ use crate::access::{Caller, Role};
 use crate::shared::Shared;
 
 /// Keys in a list without `count`.
-const KEYS: usize = 20;
+pub(super) const KEYS: usize = 20;
 
 /// Keys that a list shows at most.
-const MAX_KEYS: usize = 1_000;
-
-#[derive(Serialize)]
-struct TopBody {
-    keys: Vec<KeyBody>,
-    /// Length of the window in which refusals are counted.
-    window_ms: u64,
-}
+pub(super) const MAX_KEYS: usize = 1_000;
 
 /// The query string.
 struct Parameters {
@@ -90,7 +81,7 @@ pub(super) async fn top(State(shared): State<Arc<Shared>>, request: Request) -> 
 }
 
 /// The keys that a caller may see, and how far back they are counted.
-fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>, Duration) {
+fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<RefusedKeyBody>, Duration) {
     let (refused, window) = shared.top.list(shared.limiter.now().monotonic);
     let is_hashed = wanted.hash || shared.top.naming().is_hashed;
     let keys = refused.iter().filter_map(|refused| {
@@ -102,6 +93,6 @@ fn list(shared: &Shared, caller: &Caller, wanted: &Parameters) -> (Vec<KeyBody>,
 }
 
 /// The first of them, as without parameters.
-pub(super) fn most_refused(shared: &Shared, caller: &Caller) -> (Vec<KeyBody>, Duration) {
+pub(super) fn most_refused(shared: &Shared, caller: &Caller) -> (Vec<RefusedKeyBody>, Duration) {
     list(shared, caller, &Parameters::default())
 }

@@ -8,8 +8,9 @@ use axum::extract::{Request, State};
 use quell::{AskError, Verdict};
 use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::descriptor::Query;
+use quell_core::key::printable;
 use quell_core::rule::{ActiveRule, DomainRules, Rule};
-use quell_protocol::http::{self, Problem};
+use quell_protocol::http::{self, HeldKeyBody, HoldBody, Problem};
 use quell_rules::{RuleExplanation, explain};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use super::page::{CallForm, Fields, PageResult, Viewer, or_why};
 use crate::access::Role;
 use crate::http::admin::{self, Operator, ReadAction};
 use crate::http::caller::address as client_address;
-use crate::http::hold_list::{HoldBody, HoldList};
+use crate::http::hold_list::{held_key, shows_ids};
 use crate::http::reply;
 use crate::shared::Shared;
 use crate::top::{Refusal, Refused, Why};
@@ -243,7 +244,12 @@ impl Found {
             None => None,
         };
         let held = shared.limiter.view(domain, rule, &entries).await;
-        let held = HoldList::new(held.unwrap_or_default(), domain, caller);
+        let has_ids = shows_ids(domain, caller);
+        let held = held.unwrap_or_default().into_iter().map(|(key, mut view)| {
+            let ban_reason = view.ban_reason.take();
+            (held_key(key, view, has_ids), ban_reason)
+        });
+        let held: Vec<_> = held.collect();
         let command = form.0.command("quell holds", form.get("rule"), &[]) + &viewer.url;
         // A domain may have many rules.
         let (shared, rule) = (Arc::clone(shared), rule.map(str::to_owned));
@@ -292,17 +298,31 @@ impl Found {
     }
 
     /// Adds why keys are banned, and what is held, which `command` lists as well.
-    fn add_held(&mut self, held: HoldList, command: String) {
-        self.holds_command = held.has_some().then_some(command);
-        for key in held.keys {
+    fn add_held(&mut self, held: Vec<(HeldKeyBody, Option<Box<str>>)>, command: String) {
+        let has_some = held.iter().any(|(key, _)| !key.holds.is_empty());
+        self.holds_command = has_some.then_some(command);
+        for (key, ban_reason) in held {
             let mut rows = self.rules.iter_mut();
             if let Some(row) = rows.find(|row| *row.rule.rule == *key.rule) {
-                row.now += &key.why_banned(&row.now);
+                row.now += &why_banned(&row.now, ban_reason.as_deref());
                 row.held = key.holds;
                 row.more_held = key.more;
             }
         }
     }
+}
+
+/// Sentence to follow `now`, which says whether the key is banned, unless it has been since.
+fn why_banned(now: &str, reason: Option<&str>) -> String {
+    let Some(reason) = reason else {
+        return String::new();
+    };
+    let since = if now.ends_with("banned") {
+        ""
+    } else {
+        "; banned"
+    };
+    format!("{since}: {}", printable(reason))
 }
 
 /// Application of each rule of the domain to the only descriptor of a query; or of one rule whatever it

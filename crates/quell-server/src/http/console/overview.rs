@@ -8,12 +8,13 @@ use axum::extract::{Request, State};
 use quell_core::key::printable;
 use quell_host::console::key_table::{Key, KeyTable, address, entries, key_rows};
 use quell_host::console::page::{PageResult, Viewer, instant};
+use quell_protocol::http::HealthStatus;
 use quell_rules::ExactDuration;
 
 use super::Console;
 use crate::access::{Caller, Role};
 use crate::history::{Change, Counts, Point, Span};
-use crate::http::admin::{self, WantedBans};
+use crate::http::admin::{self, WantedBans, ban_hash};
 use crate::http::health::{self, HealthBody};
 use crate::http::top;
 use crate::metrics::{ALLOWED, DENIED, UNMATCHED, WOULD_REFUSE};
@@ -178,13 +179,13 @@ impl<'a> Bans<'a> {
                 Err(error) => (Vec::new(), None, false, Some(error.to_string())),
             };
         let bans = bans.into_iter().map(|ban| Key {
-            address: match ban.hash(shared) {
+            address: match ban_hash(&ban, shared) {
                 Some(_) => String::new(),
                 None => address(&ban.domain, &ban.rule, Some(&ban.entries)),
             },
-            entries: { ban.hash(shared) }.unwrap_or_else(|| entries(&ban.entries)),
+            entries: { ban_hash(&ban, shared) }.unwrap_or_else(|| entries(&ban.entries)),
             value: words(Duration::from_millis(ban.left_ms)),
-            why: ban.why(),
+            why: ban.why().map(Into::into),
             domain: ban.domain,
             rule: ban.rule,
         });
