@@ -30,7 +30,7 @@ impl Attempts {
     pub fn failed(&self, reasons: Vec<String>) {
         let mut failure = self.0.lock();
         let since = failure.take().map(|failure| failure.since);
-        let since = since.unwrap_or_else(|| Timestamp::now().to_string());
+        let since = since.unwrap_or_else(|| Timestamp::now().to_string().into());
         *failure = Some(Failure { since, reasons });
     }
 

@@ -218,7 +218,7 @@ impl StoredRules {
         let same = before.filter(|(before, _)| *before == trouble);
         let (since, is_new) = match same {
             Some((_, failure)) => (failure.since.clone(), false),
-            None => (Timestamp::now().to_string(), true),
+            None => (Timestamp::now().to_string().into(), true),
         };
         if is_new {
             tracing::error!(

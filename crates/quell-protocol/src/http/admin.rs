@@ -45,7 +45,7 @@ pub struct StatusBody {
 pub struct Failure {
     /// The first failure since it went right (RFC 3339).
     #[cfg_attr(feature = "openapi", schemars(extend("format" = "date-time")))]
-    pub since: String,
+    pub since: Box<str>,
     /// Faults of the last time.
     pub reasons: Vec<String>,
 }

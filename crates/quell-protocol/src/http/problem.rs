@@ -112,6 +112,7 @@ pub struct Problem {
     /// A short text, the same for all of its kind.
     pub title: String,
     /// The HTTP status.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 400, max = 599)))]
     pub status: u16,
     /// Cause of this occurrence, and the text to write instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -20,7 +20,7 @@ use quell_host::stored_rules::StoredRules;
 
 /// Health. On a server with credentials, callers without the role `read` for all domains get the status alone.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(extend("required" = ["status"])))]
 pub(crate) struct HealthBody {
     /// State of the server; `degraded`: it answers, but something wants a person.
     pub(super) status: HealthStatus,

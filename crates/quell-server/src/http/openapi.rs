@@ -15,6 +15,8 @@ use quell_protocol::http::{
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
+use serde::Serialize as _;
+use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::health::HealthBody;
@@ -566,7 +568,11 @@ fn the_document_is_what_the_types_say() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/openapi.json");
     let document = document();
     if std::env::var_os("QUELL_UPDATE_DOCS").is_some() {
-        let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
+        let mut text = Vec::new();
+        let lines = PrettyFormatter::with_indent(b" ");
+        let mut writer = Serializer::with_formatter(&mut text, lines);
+        document.serialize(&mut writer).unwrap();
+        text.push(b'\n');
         std::fs::write(&file, text).unwrap();
     }
     let kept = std::fs::read_to_string(&file).unwrap_or_default();

@@ -66,7 +66,7 @@ rules:
     assert_eq!(rule["overrides"][1]["numbers"], json!(null));
     assert_eq!(rule["overrides"][1]["unlimited"], true);
     let schemas = &server.get("/openapi.json").json()["components"]["schemas"];
-    let over = &schemas["Rule"]["properties"]["overrides"]["items"];
+    let over = &schemas["Override"];
     are_described(rule, &schemas["Rule"]);
     are_described(&rule["numbers"], &schemas["Numbers"]);
     are_described(&rule["overrides"][0], over);
