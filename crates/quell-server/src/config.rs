@@ -651,7 +651,7 @@ mod tests {
         assert_eq!(slashes.variable(), "QUELL_AUTHORIZE_ENCODED_SLASHES");
         assert_eq!(slashes.default.as_deref(), Some("refuse"));
         let timeout = setting("store_timeout");
-        assert_eq!(timeout.help, "How long a call to the store may take");
+        assert_eq!(timeout.help, "Longest time of a call to the store");
         assert_eq!((timeout.heading, timeout.value_name), ("State", "DURATION"));
         assert_eq!(setting("max_keys").default.as_deref(), Some("10000000"));
         assert_eq!(setting("rules").default, None);
