@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use crate::resp::{Value, cmd};
 use arc_swap::ArcSwap;
-use crc::{CRC_16_XMODEM, Crc};
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 
@@ -23,9 +22,6 @@ use super::search::{Search, look_at};
 use super::shared_task::SharedTask;
 use super::{AttemptFailure, Endpoint, Failure, Settings};
 use crate::url::Address;
-
-/// The checksum of a key, from which its slot follows.
-const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
 /// Number of slots.
 pub(super) const SLOTS: usize = 16_384;
@@ -467,7 +463,17 @@ pub(super) fn slot_of(key: &[u8]) -> u16 {
         let close = rest.iter().position(|byte| *byte == b'}')?;
         rest.get(..close).filter(|tag| !tag.is_empty())
     });
-    CRC16.checksum(tagged.unwrap_or(key)) % 16_384
+    crc16(tagged.unwrap_or(key)) % 16_384
+}
+
+/// The checksum of a key, from which its slot follows: XMODEM, polynomial 0x1021.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        let crc = crc.rotate_left(8) ^ u16::from(*byte);
+        let crc = crc ^ ((crc & 0xff) >> 4);
+        let crc = crc ^ (crc << 12);
+        crc ^ ((crc & 0xff) << 5)
+    })
 }
 
 #[cfg(test)]
@@ -477,17 +483,14 @@ mod tests {
     #[test]
     fn slots_are_those_of_redis() {
         // From the cluster specification, and `CLUSTER KEYSLOT`.
-        assert_eq!(CRC16.checksum(b"123456789"), 0x31c3);
+        assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(slot_of(b"foo"), 12_182);
         assert_eq!(
             slot_of(b"{user1000}.following"),
             slot_of(b"{user1000}.followers")
         );
-        assert_eq!(
-            slot_of(b"foo{}{bar}"),
-            CRC16.checksum(b"foo{}{bar}") % 16_384
-        );
-        assert_eq!(slot_of(b"foo{{bar}}zap"), CRC16.checksum(b"{bar") % 16_384);
+        assert_eq!(slot_of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+        assert_eq!(slot_of(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
     }
 
     fn node(port: u16) -> Arc<Node> {
