@@ -476,6 +476,10 @@ impl fmt::Display for Denied {
 
 #[cfg(test)]
 mod tests {
+    use quell_testkit::certificates::Authority;
+    use tokio_rustls::rustls::pki_types::CertificateDer;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+
     use super::*;
 
     fn access(text: &str) -> (tempfile::TempDir, Access) {
@@ -555,13 +559,9 @@ mod tests {
         let text = entry("edge-1", &token, "roles = ['node']")
             + "[[certificates]]\nname = 'edge-2'\nsan = 'spiffe://a.org/edge-2'\nroles = ['node']\n";
         let (_folder, access) = access(&text);
-        let mut params = rcgen::CertificateParams::default();
-        let uri = "spiffe://a.org/edge-2".try_into().unwrap();
-        params.subject_alt_names = vec![rcgen::SanType::URI(uri)];
-        let certificate = params
-            .self_signed(&rcgen::KeyPair::generate().unwrap())
-            .unwrap();
-        let certificate = ClientCertificate::read(certificate.der());
+        let pair = Authority::new("authority").sign(&["spiffe://a.org/edge-2"]);
+        let der = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap();
+        let certificate = ClientCertificate::read(&der);
         for (caller, name) in [
             (access.of_token(None, token.text().as_bytes()), "edge-1"),
             (access.of_connection(Some(&certificate)), "edge-2"),

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use quell_testkit::certificates::Certificates;
 use serde_json::Value;
 
-use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze};
+use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze, yaml};
 use crate::files::{Folder, of_repository};
 use crate::pages::blocks;
 use crate::process::{quell, run, until};
@@ -282,7 +282,7 @@ fn prometheus_takes_the_configuration_of_the_page() {
 
 /// The documents of the manifest, by kind.
 fn manifest() -> Vec<Value> {
-    serde_saphyr::from_multiple(&read("kubernetes.yaml")).unwrap()
+    yaml(&read("kubernetes.yaml"))
 }
 
 fn of_kind<'d>(documents: &'d [Value], kind: &str) -> &'d Value {

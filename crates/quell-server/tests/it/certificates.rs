@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use quell_server::Address;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
+use quell_testkit::certificates;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,7 +21,8 @@ pub(crate) type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Signs certificates.
 pub(crate) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
+    signer: certificates::Authority,
+    /// Its own certificate.
     pub(crate) pem: String,
 }
 
@@ -32,46 +33,28 @@ pub(crate) struct Pair {
     pub(crate) key: String,
 }
 
+impl From<certificates::Pair> for Pair {
+    fn from(pair: certificates::Pair) -> Self {
+        let certificates::Pair { certificate, key } = pair;
+        Self { certificate, key }
+    }
+}
+
 impl Authority {
     pub(crate) fn new(name: &str) -> Self {
-        Self::with(name, |_| {})
-    }
-
-    pub(crate) fn with(name: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        change(&mut params);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        let issuer = Issuer::new(params, key);
-        Self { issuer, pem }
+        let signer = certificates::Authority::new(name);
+        let pem = signer.pem.clone();
+        Self { signer, pem }
     }
 
     /// A certificate for these names and, if there is a colon in one, URIs.
     pub(crate) fn sign(&self, names: &[&str]) -> Pair {
-        self.sign_with(names, |_| {})
+        self.signer.sign(names).into()
     }
 
-    pub(crate) fn sign_with(
-        &self,
-        names: &[&str],
-        change: impl FnOnce(&mut CertificateParams),
-    ) -> Pair {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "test");
-        let name = |name: &&str| match name.contains(':') {
-            true => SanType::URI((*name).try_into().unwrap()),
-            false => SanType::DnsName((*name).try_into().unwrap()),
-        };
-        params.subject_alt_names = names.iter().map(name).collect();
-        change(&mut params);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Pair {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        }
+    /// The same until then: `YYYYMMDDhhmmssZ`.
+    pub(crate) fn sign_until(&self, names: &[&str], end: &str) -> Pair {
+        self.signer.sign_until(names, end).into()
     }
 
     /// A server with a certificate of this authority and these settings.

@@ -140,9 +140,7 @@ fn a_certificate_of_another_authority_is_refused() {
     let guarded = Guarded::new();
     let ask = subject(Role::Ask);
     let foreign = Authority::new("authority").sign(&[&ask]);
-    let expired = guarded.authority.sign_with(&[&ask], |params| {
-        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-    });
+    let expired = guarded.authority.sign_until(&[&ask], "20200101000000Z");
     for (client, told) in [(&foreign, "alert"), (&expired, "CertificateExpired")] {
         let mut stream = guarded
             .authority

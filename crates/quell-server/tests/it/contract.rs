@@ -2,73 +2,64 @@
 //! its body, and the body of an accepted request. An undescribed member is a mistake here, although
 //! clients have to accept it: later versions add members.
 
-use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
-use jsonschema::{Draft, Validator};
 use serde_json::{Value, json};
 
 static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| {
     let text = include_str!("../../src/http/openapi.json");
-    let text: Value = serde_json::from_str(text).unwrap();
-    let mut closed = text["components"].clone();
-    close(&mut closed);
+    let mut text: Value = serde_json::from_str(text).unwrap();
     Description {
-        components: text["components"].clone(),
-        closed,
-        paths: text["paths"].clone(),
-        validators: Mutex::default(),
+        paths: text["paths"].take(),
+        validator: Mutex::new(Validator::start()),
     }
 });
 
 struct Description {
     paths: Value,
-    components: Value,
-    /// The components, with no members allowed except the described ones.
-    closed: Value,
-    /// Validators by the schema that they check.
-    validators: Mutex<HashMap<String, Validator>>,
+    validator: Mutex<Validator>,
 }
 
-/// Forbids undescribed members, wherever a schema leaves that open.
-fn close(schema: &mut Value) {
-    match schema {
-        Value::Object(members) => {
-            if members.get("properties").is_some_and(Value::is_object) {
-                members
-                    .entry("additionalProperties")
-                    .or_insert(json!(false));
-            }
-            members.values_mut().for_each(close);
+/// A process of `tests/clients/contract.py`, which ends with this one.
+struct Validator {
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Validator {
+    fn start() -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let clients = folder.join("../../tests/clients");
+        let mut child = Command::new(clients.join(".venv/bin/python"))
+            .arg(clients.join("contract.py"))
+            .arg(folder.join("src/http/openapi.json"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{error}: run `cargo xtask install`"));
+        Self {
+            questions: child.stdin.take().unwrap(),
+            answers: BufReader::new(child.stdout.take().unwrap()),
         }
-        Value::Array(elements) => elements.iter_mut().for_each(close),
-        _ => {}
+    }
+
+    /// What is wrong with a body.
+    fn errors(&mut self, question: &Value) -> Vec<String> {
+        writeln!(self.questions, "{question}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        serde_json::from_str(&answer).unwrap()
     }
 }
 
 impl Description {
-    /// Compares a body with a schema of the description.
+    /// Compares a body with a schema of the description; if closed, it has no members but those described.
     fn validate(&self, what: &str, schema: &Value, is_closed: bool, body: &Value) {
-        let name = format!("{is_closed} {schema}");
-        let mut validators = self.validators.lock().unwrap();
-        let validator = validators.entry(name).or_insert_with(|| {
-            let components = if is_closed {
-                &self.closed
-            } else {
-                &self.components
-            };
-            let schema = json!({"allOf": [schema], "components": components});
-            let options = jsonschema::options().with_draft(Draft::Draft202012);
-            options
-                .should_validate_formats(true)
-                .build(&schema)
-                .unwrap()
-        });
-        let errors: Vec<String> = validator
-            .iter_errors(body)
-            .map(|error| format!("at {:?}: {error}", error.instance_path().to_string()))
-            .collect();
-        drop(validators);
+        let question = json!([schema, is_closed, body]);
+        let errors = self.validator.lock().unwrap().errors(&question);
         assert!(
             errors.is_empty(),
             "{what} is not what openapi.json says\n{}\n{body:#}",

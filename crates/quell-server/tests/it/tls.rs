@@ -4,8 +4,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
-use rcgen::date_time_ymd;
-
 use crate::certificates::{Authority, Pair, TLS, TlsStream};
 use crate::harness::{Answer, Fixture, SHOP, connect, eventually, replace, send};
 
@@ -291,9 +289,9 @@ fn mistakes_in_the_files_are_told_at_the_start() {
         authority.sign(&["localhost"]),
         authority.sign(&["localhost"]),
     );
-    let end = |params: &mut rcgen::CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
-    let expired = authority.sign_with(&["localhost"], end);
-    let old = Authority::with("old", end);
+    let end = "20200101000000Z";
+    let expired = authority.sign_until(&["localhost"], end);
+    let old = quell_testkit::certificates::Authority::new_until("old", end);
     let encrypted = pair.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
     let cut = pair.certificate.replace("-----END CERTIFICATE-----", "");
     let Pair { certificate, key } = &pair;
@@ -334,8 +332,8 @@ fn mistakes_in_the_files_are_told_at_the_start() {
 fn the_end_of_the_chain_is_a_metric() {
     let authority = Authority::new("authority");
     let mut server = Fixture::prepare(SHOP, TLS);
-    let end = |params: &mut rcgen::CertificateParams| params.not_after = date_time_ymd(2100, 1, 1);
-    authority.sign_with(&["localhost"], end).write(&server);
+    let pair = authority.sign_until(&["localhost"], "21000101000000Z");
+    pair.write(&server);
     server.start().unwrap();
     let expiry = authority.metric(&server, "quell_tls_certificate_expiry_seconds ");
     assert_eq!(expiry.as_deref(), Some("4102444800"));

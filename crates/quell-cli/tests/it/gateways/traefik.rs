@@ -7,6 +7,7 @@ use std::thread;
 use serde_json::Value;
 
 use super::{Application, blocks, cdn, check_callers, proxy_before, serve, serve_behind_proxies};
+use crate::clients::yaml;
 use crate::files::Folder;
 use crate::server::Server;
 
@@ -28,7 +29,7 @@ type Headers = Vec<(String, String)>;
 impl Traefik {
     /// Serves until the tests are over: it uses nothing but a port, which it returns.
     fn start(configuration: &str, server: &Server, application: &Application) -> u16 {
-        let settings: Value = serde_saphyr::from_str(configuration).unwrap();
+        let settings = yaml(configuration).remove(0);
         let words = |value: &Value| -> Vec<String> {
             let words = value.as_array().into_iter().flatten();
             words
