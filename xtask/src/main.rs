@@ -4,7 +4,6 @@
 //! continuous integration runs nothing else.
 
 mod chaos;
-mod deb;
 mod finding;
 mod install;
 mod mistakes;
@@ -25,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 9] = [
+const COMMANDS: [(&str, &str, &str); 8] = [
     (
         "test",
         "",
@@ -54,12 +53,6 @@ const COMMANDS: [(&str, &str, &str); 9] = [
         "packages",
         "",
         "only pack, unpack and build the published crates",
-    ),
-    (
-        "deb",
-        " [WORDS]",
-        "make the Debian package in target/debian; --binary FILE in place of an optimised build, \
-         --revision R, --out DIR, --compression xz|gzip|none",
     ),
     (
         "vendor",
@@ -107,7 +100,6 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["chaos", words @ ..] => chaos::run(words),
         ["soak", words @ ..] => soak::run(words),
-        ["deb", words @ ..] => deb::run(words),
         ["vendor"] => vendor::run(),
         ["screenshots"] => screenshots::run(),
         ["packages"] => packages::run(&repository::root()?),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::{programs, repository, terminal};
@@ -108,25 +108,6 @@ fn digest(path: &Path) -> Result<String> {
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The licences' texts, for the notices of a package that contains the files.
-///
-/// # Errors
-///
-/// When one cannot be read.
-pub(crate) fn notices(root: &Path) -> Result<String> {
-    let mut text = String::from("\nFiles of others that the console serves:\n");
-    for package in &PACKAGES {
-        let path = root.join(FOLDER).join(format!("LICENSE.{}", package.name));
-        let license = fs::read_to_string(&path);
-        let license = license.with_context(|| format!("cannot read {}", path.display()))?;
-        ensure!(!license.trim().is_empty(), "{} is empty", path.display());
-        let (name, version) = (package.name, package.version);
-        let rule = "=".repeat(72);
-        text += &format!("\n{rule}\n{name} {version}\n\n{}\n", license.trim());
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,7 +124,5 @@ mod tests {
             }
         }
         assert_eq!(fs::read_to_string(folder.join(RECORD)).unwrap(), record);
-        let notices = notices(&root).unwrap();
-        assert!(notices.contains("Leon Sorokin"), "{notices}");
     }
 }

@@ -27,20 +27,19 @@ fn page() -> (String, String) {
         after.lines().next().unwrap().to_owned()
     };
     (
-        value("```sh\ncargo xtask "),
+        value("```sh\nsh deploy/debian/"),
         value("\nsudo apt-get install ./target/debian/"),
     )
 }
 
 /// Makes the package of this debug build, as the page says; returns its path.
 fn package(folder: &Folder) -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut make = Command::new(cargo);
-    make.current_dir(of_repository(""))
-        .args(["run", "--quiet", "--locked", "-p", "xtask", "--"])
-        .args(page().0.split(' '));
-    make.args(["--binary", env!("CARGO_BIN_EXE_quell"), "--revision", "2"]);
-    make.args(["--compression", "none", "--out", &folder.path("debs")]);
+    let mut make = Command::new("sh");
+    make.arg(of_repository(&format!("deploy/debian/{}", page().0)));
+    make.env("BINARY", env!("CARGO_BIN_EXE_quell"))
+        .env("REVISION", "2")
+        .env("COMPRESSION", "none")
+        .env("OUT", folder.path("debs"));
     let made = run(&mut make).expect_success();
     PathBuf::from(made.trim())
 }
@@ -152,10 +151,15 @@ fn installed(root: &Root) {
     for text in ["Apache-2.0", "Permission is hereby granted", "\n tokio 1."] {
         assert!(copyright.contains(text), "no {text} in\n{copyright}");
     }
+    for other in ["\n proptest ", "\n loom ", "\n quell "] {
+        assert!(!copyright.contains(other), "{other} is not in the binary");
+    }
     assert!(!copyright.contains("/registry/"), "no path of this machine");
     let third_party = root.path("usr/share/doc/quell/third-party-licenses.txt.gz");
     let texts = run(Command::new("zcat").arg(third_party)).expect_success();
-    assert!(texts.contains("Tokio Contributors"), "notices are kept");
+    for author in ["Tokio Contributors", "Leon Sorokin"] {
+        assert!(texts.contains(author), "the notice of {author} is kept");
+    }
 }
 
 /// Starts what the unit starts, on ports and in folders of this test, and asks it as `docs/operate.md` does.

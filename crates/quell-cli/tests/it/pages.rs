@@ -52,7 +52,7 @@ const NOT_RUN: [(&str, &str, &str); 10] = [
 const RUN_ELSEWHERE: [(&str, &str, &str); 2] = [
     (
         "docs/operate.md",
-        "cargo xtask deb",
+        "sh deploy/debian/package.sh",
         "`deb::it_is_installed_upgraded_removed_and_purged`, of a debug build",
     ),
     (
