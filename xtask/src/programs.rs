@@ -33,14 +33,6 @@ pub(crate) fn share_target(command: &mut Command, target: &Path) {
     }
 }
 
-/// Returns true if `PATH` has a program of this name.
-pub(crate) fn is_on_path(program: &str) -> bool {
-    let Some(path) = env::var_os("PATH") else {
-        return false;
-    };
-    env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
 /// Runs a command to its end and shows its output as it comes.
 ///
 /// # Errors
@@ -145,11 +137,5 @@ mod tests {
             .collect();
         assert!(removed.iter().any(|(name, _)| *name == "CARGO_PKG_NAME"));
         assert_eq!(shown(&command), "cargo");
-    }
-
-    #[test]
-    fn programs_are_found_on_the_path() {
-        assert!(is_on_path("sh"));
-        assert!(!is_on_path("quell-no-such-program"));
     }
 }
