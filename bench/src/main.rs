@@ -16,10 +16,8 @@ mod overrides;
 mod processes;
 mod redis;
 mod report;
-mod rules;
 mod server;
 mod table;
-mod waits;
 
 /// Counts what is allocated, for `memory`; the hot paths that `decide` measures allocate nothing.
 #[global_allocator]
@@ -44,8 +42,6 @@ enum Command {
     /// What does a fleet admit of a million calls per second, while demand moves, a coordinator dies, and a
     /// node dies?
     Headline(headline::Settings),
-    /// What does a decision by rules cost, and how long do they take to come into force?
-    Rules(rules::Settings),
     /// What do many overrides on one rule cost?
     Overrides(overrides::Settings),
     /// What does a decision cost on the wire, compared with a Redis GET and a server that decides
@@ -72,7 +68,6 @@ fn main() -> Result<()> {
         Command::Memory(settings) => memory::run(&settings),
         Command::Headline(settings) => headline::run(&settings),
         Command::HeadlineNode(settings) => headline::node::run(&settings),
-        Command::Rules(settings) => rules::run(&settings),
         Command::Overrides(settings) => overrides::run(&settings),
         Command::Server(settings) => server::run(&settings),
         Command::Redis(settings) => redis::run(&settings),
