@@ -338,12 +338,6 @@ impl Account {
         f64::from(most) - limit
     }
 
-    /// The longest time that a caller waited.
-    pub(crate) fn longest(&self) -> Duration {
-        let took = self.calls.iter().map(|call| call.ended - call.begun);
-        took.max().unwrap_or_default()
-    }
-
     /// Checks that every call was answered as documented: with a verdict, or with 503 and a problem
     /// document.
     ///

@@ -1,11 +1,9 @@
 //! Child processes without the user's settings, and waiting for conditions.
 
-use std::ffi::OsStr;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use quell_testkit::process::Process;
 use tempfile::TempDir;
 
@@ -47,17 +45,4 @@ pub(crate) async fn wait<T>(
         );
         tokio::time::sleep(GLANCE).await;
     }
-}
-
-/// Runs a program to its end and returns what it printed.
-pub(crate) async fn run(program: impl AsRef<OsStr>, words: &[&str]) -> Result<String> {
-    let mut command = Command::new(program.as_ref());
-    command.args(words).stdin(Stdio::null());
-    let shown = PathBuf::from(program.as_ref());
-    let ended = tokio::task::spawn_blocking(move || command.output()).await?;
-    let ended = ended.with_context(|| format!("cannot start {}", shown.display()))?;
-    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
-    let complaint = String::from_utf8_lossy(&ended.stderr);
-    ensure!(ended.status.success(), "{words:?}: {text}{complaint}");
-    Ok(text)
 }

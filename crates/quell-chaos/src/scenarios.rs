@@ -1,13 +1,9 @@
 //! The scenarios, in the order in which they run.
 
 mod abandoned;
-mod clock_steps;
-mod disk_full;
-mod empty_rules;
 mod fleet;
 mod fleet_cut_off;
 mod fleet_without_etcd;
-mod health;
 mod invented_limits;
 mod many_holds;
 mod one_cut_off;
@@ -15,7 +11,6 @@ mod outage_bounds;
 mod over_admission;
 mod over_admission_cell;
 mod over_admission_fail_over;
-mod rolling_restart;
 mod utilisation;
 mod weather;
 
@@ -90,38 +85,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: |rng| Box::pin(outage_bounds::run_large(outage_bounds::Rung::Synced, rng)),
     },
     Scenario {
-        name: "health",
-        promise: "health and metrics say degraded from the first degraded answer until there was none \
-                  for 5 to 7 s, with the store's reason, and the log ends with the store being back",
-        seconds: 13,
-        is_alone: false,
-        run: |rng| Box::pin(health::run(rng)),
-    },
-    Scenario {
-        name: "rolling-restart",
-        promise: "servers are replaced one by one behind a balancer that asks /readyz and repeats no \
-                  request: no call is lost, each is charged once, and of a limit that changes \
-                  meanwhile at most the larger version is admitted",
-        seconds: 5,
-        is_alone: false,
-        run: |rng| Box::pin(rolling_restart::run(rng)),
-    },
-    Scenario {
         name: "many-holds",
         promise: "with 990 permits held on a key no script runs for 100 ms, and scripts take less than \
                   20 ms on average",
         seconds: 5,
         is_alone: true,
         run: |rng| Box::pin(many_holds::run(rng)),
-    },
-    Scenario {
-        name: "empty-rules",
-        promise: "a server whose store of rules is empty is not ready until it has rules, a server \
-                  with rules keeps them through a flush, and a store that may evict or lacks a right \
-                  is reported",
-        seconds: 5,
-        is_alone: false,
-        run: |rng| Box::pin(empty_rules::run(rng)),
     },
     Scenario {
         name: "abandoned",
@@ -138,23 +107,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 7,
         is_alone: false,
         run: |rng| Box::pin(invented_limits::run(rng)),
-    },
-    Scenario {
-        name: "disk-full",
-        promise: "while the disk is full, calls are answered as usual and health says degraded and \
-                  why; after a crash, use from before it still counts",
-        seconds: 7,
-        is_alone: false,
-        run: |rng| Box::pin(disk_full::run(rng)),
-    },
-    Scenario {
-        name: "clock-steps",
-        promise: "a wall clock that is set ahead and back grants a calendar limit again at most once \
-                  for each step ahead, grants other limits nothing, and locks no key for longer than a \
-                  refill",
-        seconds: 6,
-        is_alone: false,
-        run: |rng| Box::pin(clock_steps::run(rng)),
     },
     Scenario {
         name: "over-admission",

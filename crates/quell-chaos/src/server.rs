@@ -40,23 +40,12 @@ impl Server {
     /// Starts a server with rules, which are written to a file of its own, and waits until it is
     /// ready.
     pub(crate) async fn start(rules: &str, words: &[&str]) -> Result<Self> {
-        Self::start_by(Command::new(quell()?), rules, words).await
-    }
-
-    /// Starts a server by a command that runs `quell` with the given arguments.
-    pub(crate) async fn start_by(
-        mut command: Command,
-        rules: &str,
-        words: &[&str],
-    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("rules.yaml");
         fs::write(&file, rules)?;
+        let mut command = Command::new(quell()?);
         command.args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]);
-        if !rules.is_empty() {
-            command.arg("--rules").arg(&file);
-        }
-        command.args(words);
+        command.arg("--rules").arg(&file).args(words);
         Self::launch(start(command, folder)).await
     }
 

@@ -138,7 +138,8 @@ pub(crate) fn redis_py(port: u16) -> Command {
 
 /// The documents of a file in YAML.
 pub(crate) fn yaml(text: &str) -> Vec<serde_json::Value> {
-    let program = "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.argv[1]))))";
+    let program =
+        "import json, sys, yaml; print(json.dumps(list(yaml.safe_load_all(sys.argv[1]))))";
     let read = python().args(["-c", program, text]).output().unwrap();
     assert!(read.status.success(), "{read:?}");
     serde_json::from_slice(&read.stdout).unwrap()

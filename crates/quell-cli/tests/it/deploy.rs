@@ -11,7 +11,9 @@ use std::process::Stdio;
 use quell_testkit::certificates::Certificates;
 use serde_json::Value;
 
-use crate::clients::{curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze, yaml};
+use crate::clients::{
+    curl, hadolint, kubernetes_validate, logrotate, promtool, systemd_analyze, yaml,
+};
 use crate::files::{Folder, of_repository};
 use crate::pages::blocks;
 use crate::process::{quell, run, until};
