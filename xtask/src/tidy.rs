@@ -1,7 +1,6 @@
 //! The repository checks. Each is an ordinary test of this crate; `cargo xtask tidy` runs the same
 //! functions and lists all findings at once.
 
-mod advisories;
 mod dependencies;
 mod layering;
 mod paths;
@@ -20,7 +19,6 @@ pub(crate) fn run() -> Result<()> {
     let repository = Repository::load()?;
     let root = &repository.root;
     let checks = [
-        ("advisories", advisories::check(root)?),
         ("dependencies", dependencies::check(&repository)?),
         ("layering", layering::check(root)?),
         ("paths", paths::check(&repository)),
