@@ -29,70 +29,13 @@ pub(super) type PatternReading = (Vec<Pattern>, Option<String>);
 
 /// The patterns of `text` for `entry`; an error says what to write.
 pub(super) fn patterns(entry: &str, text: &str) -> Result<PatternReading, String> {
-    let (patterns, warning) = match entry {
+    match entry {
         METHOD => method(text),
-        PATH => return path(text),
+        PATH => path(text),
         HOST => host(text),
         ADDRESS => address(text),
         _ => Ok((vec![network(text)?], None)),
-    }?;
-    Ok((patterns, warning.or_else(|| operator(text))))
-}
-
-/// Warns of a value with an operator of other programs: it is compared as it stands.
-fn operator(text: &str) -> Option<String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
-    if text.bytes().all(is_plain) {
-        return None;
     }
-    let shown = hint::shorten(text);
-    if let Some(rest) = text.strip_prefix('!') {
-        let rest = hint::shorten(rest.trim_start_matches(['=', '~', '*', ' ']));
-        return Some(format!(
-            "`{shown}` is read as it stands, and nothing negates a value: to leave `{rest}` out, match all and \
-             write an override with `unlimited: true` for it"
-        ));
-    }
-    if let Some(number) = text.strip_prefix(['<', '>', '='])
-        && number
-            .trim_start_matches(['=', ' '])
-            .starts_with(|c: char| c.is_ascii_digit())
-    {
-        return Some(format!(
-            "`{shown}` is read as it stands, and values are not compared as numbers: write the values as a list"
-        ));
-    }
-    let expression = text
-        .strip_prefix('~')
-        .map(|rest| rest.trim_start_matches(['*', ' ']));
-    let has_sign = |sign: &&str| text.contains(*sign);
-    let signs = [".+", "\\d", "\\w", "\\.", "(?", "[a-z", "[0-9"];
-    let is_expression = expression.is_some()
-        || text.starts_with('^')
-        || text.starts_with(".*")
-        || text.len() > 1 && text.ends_with('$')
-        || signs.iter().any(has_sign);
-    is_expression.then(|| {
-        let glob = hint::shorten(&glob_of(expression.unwrap_or(text)));
-        format!(
-            "`{shown}` is read as it stands, and only `*` means something, any run of characters: did you mean \
-             `\"{glob}\"`?"
-        )
-    })
-}
-
-/// The glob that a regular expression probably means.
-fn glob_of(expression: &str) -> String {
-    let begins = expression.strip_prefix('^');
-    let ends = expression.strip_suffix('$');
-    let core = expression.trim_start_matches('^').trim_end_matches('$');
-    let core = core
-        .replace(".*", "*")
-        .replace(".+", "*")
-        .replace("\\.", ".");
-    let before = if begins.is_some() { "" } else { "*" };
-    let after = if ends.is_some() { "" } else { "*" };
-    single_stars(&format!("{before}{core}{after}"))
 }
 
 /// Reason why no caller can have this value of an entry, if it looks like an address and is not one; says
@@ -140,20 +83,7 @@ pub(super) fn check_name(entry: &str, span: &Span, sink: &mut Sink) {
 
 /// Warning about the name of an entry.
 fn name_warning(entry: &str) -> Option<String> {
-    let is_notation = |c: char| c.is_whitespace() || matches!(c, ',' | '{' | '}' | '$');
-    if entry.contains(is_notation) {
-        let parts = entry.split(is_notation).filter(|part| !part.is_empty());
-        let parts: Vec<&str> = parts.collect();
-        let meant = hint::shorten(&parts.join(", "));
-        let meant = match parts.len() {
-            0 | 1 => meant,
-            _ => format!("[{meant}]"),
-        };
-        let entry = hint::shorten(entry);
-        Some(format!(
-            "`{entry}` is the name of one entry as it stands: did you mean `{meant}`?"
-        ))
-    } else if let Some(meant) = meant_entry(entry) {
+    if let Some(meant) = meant_entry(entry) {
         let entry = hint::shorten(entry);
         Some(format!(
             "no gateway sends an entry `{entry}`, did you mean `{meant}`? the rule applies to calls \
@@ -224,23 +154,18 @@ fn method(text: &str) -> Result<PatternReading, String> {
         ));
     }
     let is_known = METHODS.contains(&capitals.as_str());
-    let near = |known: &&&str| strsim::osa_distance(known, text) == 1;
-    let warning = match METHODS.iter().find(near) {
-        _ if capitals != text && is_known => {
-            return Err(format!(
-                "methods are in capitals, and `{shown}` is none that clients send: write `{capitals}`"
-            ));
-        }
-        _ if capitals != text => Some(format!(
-            "methods of a gateway are read in capitals, so `{shown}` is none of them: write \
-             `{}`, unless the callers name this entry themselves",
-            hint::shorten(&capitals)
-        )),
-        Some(known) if !is_known && !text.contains('*') => Some(format!(
-            "clients send no method `{shown}`, did you mean `{known}`?"
-        )),
-        _ => None,
-    };
+    if capitals != text && is_known {
+        return Err(format!(
+            "methods are in capitals, and `{shown}` is none that clients send: write `{capitals}`"
+        ));
+    }
+    let warning = (capitals != text).then(|| {
+        let capitals = hint::shorten(&capitals);
+        format!(
+            "methods of a gateway are read in capitals, so `{shown}` is none of them: write `{capitals}`, unless \
+             the callers name this entry themselves"
+        )
+    });
     Ok((vec![Pattern::parse(text)], warning))
 }
 
@@ -291,14 +216,10 @@ fn path(text: &str) -> Result<PatternReading, String> {
         _ => &*read,
     };
     let is_same = read == text || !text.is_ascii();
-    let warning = if is_same {
-        placeholder(text)
-    } else {
+    let warning = (!is_same).then(|| {
         let read = hint::shorten(read);
-        Some(format!(
-            "the paths of calls are read as `{read}`, and so is `{shown}`: write `{read}`"
-        ))
-    };
+        format!("the paths of calls are read as `{read}`, and so is `{shown}`: write `{read}`")
+    });
     let stem = read.strip_suffix("/*").filter(|stem| !stem.is_empty());
     let patterns = [Some(read), stem].into_iter().flatten();
     let patterns = patterns.map(Pattern::parse).collect();
@@ -353,33 +274,6 @@ fn other_notation(text: &str) -> Option<String> {
             "names of parts mean nothing here, and `*` is any run of characters: write `{path}`"
         )
     })
-}
-
-/// Warns of parts that have a meaning only in other programs, but may be in a path.
-fn placeholder(path: &str) -> Option<String> {
-    let parts: Vec<&str> = path.split('/').collect();
-    let is_name = |part: &&str| part.strip_prefix(':').is_some_and(|name| !name.is_empty());
-    // `/.*` matches names that begin with a dot; `/api/.*` was hardly meant so.
-    let is_any = parts.len() > 2 && parts.last() == Some(&".*");
-    if !is_any && !path.ends_with('$') && !parts.iter().any(is_name) {
-        return None;
-    }
-    let parts = parts.iter();
-    let parts = parts.map(|part| {
-        if is_name(part) || *part == ".*" {
-            "*"
-        } else {
-            part
-        }
-    });
-    let meant = parts.collect::<Vec<_>>().join("/");
-    let (shown, meant) = (
-        hint::shorten(path),
-        hint::shorten(meant.trim_end_matches('$')),
-    );
-    Some(format!(
-        "`{shown}` is read as it stands, only `*` is any run of characters: did you mean `{meant}`?"
-    ))
 }
 
 /// The same glob without repeated stars.
@@ -454,8 +348,7 @@ fn address(text: &str) -> Result<PatternReading, String> {
             "`{shown}` is not an address: write one such as `10.0.0.1`, or a network such as `10.0.0.0/8`"
         )),
         Pattern::Glob(_) if text.contains(|letter| letter != '*') => Some(format!(
-            "`{shown}` is compared as text, and an address has many spellings: write a network such as `{}`",
-            network_of(text).unwrap_or_else(|| "10.0.0.0/8".to_owned())
+            "`{shown}` is compared as text, and an address has many spellings: write a network such as `10.0.0.0/8`"
         )),
         Pattern::Network(network) if network.prefix_len() == 0 && text.starts_with("64:ff9b::") => {
             Some(format!(
@@ -466,17 +359,6 @@ fn address(text: &str) -> Result<PatternReading, String> {
         Pattern::Glob(_) | Pattern::Network(_) => None,
     };
     Ok((vec![pattern], warning))
-}
-
-/// The network that `10.0.*` probably means.
-fn network_of(glob: &str) -> Option<String> {
-    let numbers: Vec<&str> = glob.trim_end_matches(['*', '.']).split('.').collect();
-    let known: Option<Vec<u8>> = numbers.iter().map(|part| part.parse().ok()).collect();
-    let mut known = known.filter(|known| known.len() < 4)?;
-    let bits = known.len() * 8;
-    known.resize(4, 0);
-    let [a, b, c, d] = known.try_into().ok()?;
-    Some(format!("{}/{bits}", std::net::Ipv4Addr::new(a, b, c, d)))
 }
 
 /// A pattern; text that looks like a network must be one.

@@ -47,23 +47,6 @@ const NEARLY_KNOWN: &[Surprise] = &[
     ),
     ("match: { group-1: a }, per: [group-2]", ""),
     (
-        "match: { tenant: \"!acme\" }",
-        "`!acme` is read as it stands, and nothing negates a value: to leave `acme` out",
-    ),
-    ("match: { agent: \"~*bot\" }", "did you mean `\"*bot*\"`?"),
-    ("match: { agent: ^curl/ }", "did you mean `\"curl/*\"`?"),
-    ("match: { agent: \"bot$\" }", "did you mean `\"*bot\"`?"),
-    ("match: { agent: \".*bot.*\" }", "did you mean `\"*bot*\"`?"),
-    ("match: { agent: \"v1.*\" }, per: [host]", ""),
-    (
-        "match: { size: \">100\" }",
-        "values are not compared as numbers",
-    ),
-    (
-        "match: { tenant: [\"*bot\", \"a-b\", \"$\", \"=x\", \"a.b\"] }",
-        "",
-    ),
-    (
         "match: { path: /login/ }",
         "the paths of calls are read as `/login`, and so is `/login/`: write `/login`",
     ),
@@ -77,12 +60,8 @@ const NEARLY_KNOWN: &[Surprise] = &[
     ),
 ];
 
-/// Notations that have a meaning in other programs.
+/// Notations of other programs, of which hardly a call has a value.
 const OTHER_NOTATIONS: &[Surprise] = &[
-    (
-        "match: { method: PSOT }",
-        "clients send no method `PSOT`, did you mean `POST`?",
-    ),
     (
         "match: { host: [caf\u{e9}.example, shop.example] }",
         "browsers send such a name in ASCII",
@@ -91,30 +70,18 @@ const OTHER_NOTATIONS: &[Surprise] = &[
         "match: { host: .shop.example }",
         "no host begins with a dot: for all below it write `\"*.shop.example\"`",
     ),
-    (
-        "per: ['user, tenant']",
-        "`user, tenant` is the name of one entry as it stands: did you mean `[user, tenant]`?",
-    ),
-    ("per: [$user, '{tenant}']", "did you mean `tenant`?"),
     ("match: { method: [PROPFIND, \"P*\", GET, SEARCH] }", ""),
     (
         "match: { method: purge }",
         "are read in capitals, so `purge` is none of them: write `PURGE`",
     ),
     (
-        "match: { path: /users/:id/files }",
-        "`/users/:id/files` is read as it stands, only `*` is any run of characters: did you \
-         mean `/users/*/files`?",
-    ),
-    ("match: { path: /api/.* }", "did you mean `/api/*`?"),
-    ("match: { path: /login$ }", "did you mean `/login`?"),
-    (
         "match: { path: [\"/.*\", \"/index.*\", \"/v1/items:batch\", \"/api/**\"] }",
         "",
     ),
     (
         "match: { remote_address: \"10.1.*\" }",
-        "`10.1.*` is compared as text, and an address has many spellings: write a network such as `10.1.0.0/16`",
+        "`10.1.*` is compared as text, and an address has many spellings: write a network such as `10.0.0.0/8`",
     ),
     ("match: { remote_address: \"*\" }", ""),
 ];
