@@ -146,12 +146,6 @@ impl Tls {
         self.in_force.load().expires
     }
 
-    /// TLS of a connection that begins now at a listener that speaks HTTP.
-    #[must_use]
-    pub fn http_now(&self) -> Arc<ServerConfig> {
-        self.http.config()
-    }
-
     /// For listeners that speak HTTP.
     pub fn http(&self) -> Acceptor {
         self.http.clone()

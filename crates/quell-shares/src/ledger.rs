@@ -218,12 +218,6 @@ impl Ledger {
         self.epoch
     }
 
-    /// The revision that created the leader's key, which guards all writes.
-    #[must_use]
-    pub const fn key_revision(&self) -> u64 {
-        generation::within(self.epoch)
-    }
-
     /// The record, as last stored.
     #[must_use]
     pub const fn record(&self) -> &Record {

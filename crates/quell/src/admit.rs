@@ -36,7 +36,7 @@ impl<S: HoldStore> Limiter<S> {
         let limits = || set.charges().iter().map(|charge| &charge.active.limit);
         let may_wait = !wait_limits.turn.is_zero() || limits().any(|limit| limit.may_delay());
         let verdict = if hold.is_none() && !may_wait {
-            self.ask_set(Operation::Acquire, query, &set, now).await?.0
+            self.ask_set(Operation::Acquire, query, &set, now).await?
         } else {
             let id = new_id(query.domain());
             let claim = Claim {
