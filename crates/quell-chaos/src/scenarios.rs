@@ -1,12 +1,10 @@
 //! The scenarios, in the order in which they run.
 
-mod abandoned;
 mod fleet;
 mod fleet_cut_off;
 mod fleet_without_etcd;
 mod invented_limits;
 mod many_holds;
-mod one_cut_off;
 mod outage_bounds;
 mod over_admission;
 mod over_admission_cell;
@@ -31,15 +29,6 @@ pub(crate) struct Scenario {
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "one-cut-off",
-        promise: "while one of two servers is cut off, or stays cut off longer than the other, both \
-                  together admit at most 2 - 1/2 times the limit and the calls in flight, and each \
-                  alone its half",
-        seconds: 7,
-        is_alone: false,
-        run: |rng| Box::pin(one_cut_off::run(rng)),
-    },
     Scenario {
         name: "outage-strict",
         promise: "a store that stands still, and one that is killed and comes back empty, one after the other: in any \
@@ -91,14 +80,6 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 5,
         is_alone: true,
         run: |rng| Box::pin(many_holds::run(rng)),
-    },
-    Scenario {
-        name: "abandoned",
-        promise: "callers that hang up all the time do not keep others from a store that is back: 4 s \
-                  later it answers",
-        seconds: 9,
-        is_alone: false,
-        run: |rng| Box::pin(abandoned::run(rng)),
     },
     Scenario {
         name: "invented-limits",

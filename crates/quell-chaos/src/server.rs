@@ -133,20 +133,6 @@ impl Server {
         Ok(limit.saturating_sub(usize::try_from(remaining)?))
     }
 
-    /// Waits until the server's health has this status.
-    pub(crate) async fn is_status(&self, status: &str, at_most: Duration) -> Result<()> {
-        let what = format!("health says {status}");
-        let seen = wait(&what, at_most, async || {
-            let health = self.health().await.ok()?;
-            (health["status"] == status).then_some(())
-        })
-        .await;
-        match seen {
-            Ok(()) => Ok(()),
-            Err(error) => bail!("{error}; it says {}", self.health().await?),
-        }
-    }
-
     /// The number of lines of its log that contain these words.
     pub(crate) fn logged(&self, words: &str) -> usize {
         let log = self.process.stderr();
