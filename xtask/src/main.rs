@@ -16,7 +16,6 @@ mod steps;
 mod terminal;
 mod test_programs;
 mod tidy;
-mod vendor;
 
 use std::env;
 use std::process::ExitCode;
@@ -24,7 +23,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 /// Every command: its name, its arguments, and what it does.
-const COMMANDS: [(&str, &str, &str); 8] = [
+const COMMANDS: [(&str, &str, &str); 7] = [
     (
         "test",
         "",
@@ -53,11 +52,6 @@ const COMMANDS: [(&str, &str, &str); 8] = [
         "packages",
         "",
         "only pack, unpack and build the published crates",
-    ),
-    (
-        "vendor",
-        "",
-        "fetch the files of others that the console serves again, from npm",
     ),
     (
         "screenshots",
@@ -100,7 +94,6 @@ fn run() -> Result<()> {
         ["tidy"] => tidy::run(),
         ["chaos", words @ ..] => chaos::run(words),
         ["soak", words @ ..] => soak::run(words),
-        ["vendor"] => vendor::run(),
         ["screenshots"] => screenshots::run(),
         ["packages"] => packages::run(&repository::root()?),
         other => bail!("cannot read {:?}\n\n{}", other.join(" "), help(None)),

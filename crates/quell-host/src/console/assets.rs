@@ -30,7 +30,7 @@ macro_rules! asset {
     };
 }
 
-/// Those in `vendored` are others' (`cargo xtask vendor`).
+/// Those in `vendored` are others' (`vendored/fetch.sh`).
 const ASSETS: [(&str, &str, &[u8]); 7] = [
     asset!("console.css", STYLE, "assets/"),
     asset!("console.js", SCRIPT, "assets/"),
@@ -96,5 +96,18 @@ mod tests {
     fn all_assets_together_are_small() {
         let bytes: usize = ASSETS.iter().map(|(_, _, bytes)| bytes.len()).sum();
         assert!(bytes < 150_000, "{bytes} bytes");
+    }
+
+    #[test]
+    fn the_files_of_others_are_those_on_record_with_their_licences() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/console/vendored");
+        let check = std::process::Command::new("sha256sum")
+            .args(["--check", "--strict", "files.sha256"])
+            .current_dir(folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&check.stdout);
+        assert!(check.status.success(), "{check:?}");
+        assert!(said.contains("LICENSE.uplot: OK") && said.contains("uPlot.min.css: OK"));
     }
 }
