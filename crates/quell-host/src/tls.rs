@@ -336,5 +336,7 @@ impl<'a> Pem<'a> {
 fn end_of(certificate: &[u8]) -> Option<Timestamp> {
     let parsed = CertificateInner::<Raw>::from_der(certificate).ok()?;
     let end = parsed.tbs_certificate().validity().not_after;
-    Timestamp::try_from(end.to_system_time()).ok()
+    Timestamp::UNIX_EPOCH
+        .checked_add(end.to_unix_duration())
+        .ok()
 }
