@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use quell_core::charge::Operation;
+use quell_core::charge::{Charges, Operation};
 use quell_core::claim::{Claim, WaitLimits};
 use quell_core::descriptor::Query;
 use quell_core::verdict::Verdict;
 
 use crate::error::AskError;
 use crate::hold_id::new_id;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, permit_id};
 use crate::store::HoldStore;
 
 /// The answer to a call, after any wait.
@@ -36,7 +36,11 @@ impl<S: HoldStore> Limiter<S> {
         let limits = || set.charges().iter().map(|charge| &charge.active.limit);
         let may_wait = !wait_limits.turn.is_zero() || limits().any(|limit| limit.may_delay());
         let verdict = if hold.is_none() && !may_wait {
-            self.ask_set(Operation::Acquire, query, &set, now).await?
+            let id = permit_id(Operation::Acquire, query, &set);
+            let charges = Charges::new(&set, id.as_ref());
+            let decided = self.parts.store.decide(charges, Operation::Acquire, now);
+            let answer = decided.await?;
+            self.conclude(Operation::Acquire, query, &set, &answer, id.as_ref(), now)
         } else {
             let id = new_id(query.domain());
             let claim = Claim {

@@ -297,20 +297,7 @@ impl<S: Store> Limiter<S> {
         Ok(set)
     }
 
-    pub(crate) async fn ask_set(
-        &self,
-        operation: Operation,
-        query: &Query<'_>,
-        set: &LimitSet<'_>,
-        now: Now,
-    ) -> Result<Verdict, AskError> {
-        let id = permit_id(operation, query, set);
-        let charges = Charges::new(set, id.as_ref());
-        let answer = self.parts.store.decide(charges, operation, now).await?;
-        Ok(self.conclude(operation, query, set, &answer, id.as_ref(), now))
-    }
-
-    fn conclude(
+    pub(crate) fn conclude(
         &self,
         operation: Operation,
         query: &Query<'_>,
@@ -627,7 +614,11 @@ fn check_domain(rules: &RuleSet, query: &Query<'_>, set: &LimitSet<'_>) -> Resul
 }
 
 /// A new id for an acquire whose set has permits.
-fn permit_id(operation: Operation, query: &Query<'_>, set: &LimitSet<'_>) -> Option<HoldId> {
+pub(crate) fn permit_id(
+    operation: Operation,
+    query: &Query<'_>,
+    set: &LimitSet<'_>,
+) -> Option<HoldId> {
     let holds = operation == Operation::Acquire && set.has_permits();
     holds.then(|| new_id(query.domain()))
 }
