@@ -61,7 +61,7 @@ impl Authority {
         folder.write("openssl.cnf", CONFIG);
         folder.write("index.txt", "");
         let extension = "basicConstraints=critical,CA:TRUE";
-        let pair = make(&folder, ("ca", name), Some(extension), &["-selfsign"], end);
+        let pair = make(&folder, ("ca", name), extension, &["-selfsign"], end);
         Self {
             folder,
             signed: Mutex::default(),
@@ -92,15 +92,13 @@ impl Authority {
         let mut signed = self.signed.lock();
         *signed += 1;
         let file = format!("signed-{signed}");
-        let extension = (!names.is_empty()).then(|| format!("subjectAltName={names}"));
+        // Without an extension it would be of version 1.
+        let extension = match names {
+            "" => "basicConstraints=CA:FALSE".to_owned(),
+            names => format!("subjectAltName={names}"),
+        };
         let by = ["-cert", "ca.pem"];
-        make(
-            &self.folder,
-            (&file, "test"),
-            extension.as_deref(),
-            &by,
-            end,
-        )
+        make(&self.folder, (&file, "test"), &extension, &by, end)
     }
 }
 
@@ -108,7 +106,7 @@ impl Authority {
 fn make(
     folder: &Folder,
     (file, name): (&str, &str),
-    extension: Option<&str>,
+    extension: &str,
     by: &[&str],
     end: &str,
 ) -> Pair {
@@ -116,8 +114,7 @@ fn make(
     let subject = format!("/CN={name}");
     let mut ask = vec!["req", "-new", "-nodes", "-newkey", "ec"];
     ask.extend(["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", &subject]);
-    ask.extend(["-keyout", &key, "-out", &request]);
-    ask.extend(extension.iter().flat_map(|words| ["-addext", words]));
+    ask.extend(["-keyout", &key, "-out", &request, "-addext", extension]);
     run(folder, &ask);
     let mut sign = vec!["ca", "-batch", "-notext", "-keyfile", "ca.key"];
     sign.extend(["-startdate", "20000101000000Z", "-enddate", end]);
