@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{LazyLock, Mutex};
 
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ struct Description {
 
 /// A process of `tests/clients/contract.py`, which ends with this one.
 struct Validator {
-    questions: ChildStdin,
+    process: Child,
     answers: BufReader<ChildStdout>,
 }
 
@@ -33,7 +33,7 @@ impl Validator {
     fn start() -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
         let clients = folder.join("../../tests/clients");
-        let mut child = Command::new(clients.join(".venv/bin/python"))
+        let mut process = Command::new(clients.join(".venv/bin/python"))
             .arg(clients.join("contract.py"))
             .arg(folder.join("src/http/openapi.json"))
             .stdin(Stdio::piped())
@@ -41,14 +41,15 @@ impl Validator {
             .spawn()
             .unwrap_or_else(|error| panic!("{error}: run `cargo xtask install`"));
         Self {
-            questions: child.stdin.take().unwrap(),
-            answers: BufReader::new(child.stdout.take().unwrap()),
+            answers: BufReader::new(process.stdout.take().unwrap()),
+            process,
         }
     }
 
     /// What is wrong with a body.
     fn errors(&mut self, question: &Value) -> Vec<String> {
-        writeln!(self.questions, "{question}").unwrap();
+        let questions = self.process.stdin.as_mut().unwrap();
+        writeln!(questions, "{question}").unwrap();
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
         serde_json::from_str(&answer).unwrap()
