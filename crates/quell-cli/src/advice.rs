@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
-use quell_core::key::printable;
+use quell_protocol::printable;
 
 /// Commands of other tools: the command of ours before them, their words, and what to write.
 const COMMANDS: [(&str, &str, &str); 12] = [

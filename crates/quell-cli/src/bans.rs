@@ -1,14 +1,14 @@
 //! `quell bans`: lists, sets and lifts the bans of a running server, and forgives keys.
 
 use std::cmp::Reverse;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use quell_core::cost::Cost;
-use quell_core::key::printable;
 use quell_host::refused_key::entry_words;
 use quell_protocol::http::{BanBody, BansBody, ChangedBody, KeyRequest, encode_key};
+use quell_protocol::printable;
 use quell_rules::{ExactDuration, parse_duration, wrong_address};
 
 use crate::client::{HttpResponse, ServerUrl};
@@ -237,7 +237,7 @@ impl Forgive {
 impl KeyArg {
     /// The key as a body of the server's routes, with how long a ban lasts and why.
     pub(crate) fn body(&self, length: Option<String>, reason: Option<&str>) -> Result<String> {
-        let query = entry::query(&self.domain, &self.entries, Cost::ONE)?;
+        let query = entry::query(&self.domain, &self.entries, NonZeroU64::MIN)?;
         let descriptor = query.descriptors().first().cloned().unwrap_or_default();
         for entry in descriptor.entries() {
             if std::str::from_utf8(&entry.value).is_err() {

@@ -1,10 +1,11 @@
 //! `quell check`: asks one question of a running server.
 
+use std::num::NonZeroU64;
+
 use anyhow::Result;
 use clap::Args;
-use quell_core::cost::Cost;
-use quell_core::key::printable;
 use quell_protocol::http::{DecisionBody, VerdictBody, encode_query};
+use quell_protocol::printable;
 
 use crate::client::ServerUrl;
 use crate::entry::{self, EntryArg};
@@ -31,7 +32,7 @@ pub(crate) struct Check {
 
     /// Units that the call costs
     #[arg(long, short, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = entry::cost)]
-    cost: Cost,
+    cost: NonZeroU64,
 
     /// Only check: nothing is charged, and no refusal is counted
     #[arg(long, short)]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use quell_core::key::printable;
 use quell_protocol::http::{PROBLEM_JSON, Problem};
+use quell_protocol::printable;
 use ureq::http::{Response, Uri};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};

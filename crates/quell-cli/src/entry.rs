@@ -1,15 +1,14 @@
 //! Entry: `NAME=VALUE` on the command line, and the query made of several.
 
-use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::num::NonZeroU64;
 
 use anyhow::Result;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use quell_core::cost::Cost;
-use quell_core::descriptor::{Descriptor, Query};
-use quell_core::key::printable;
-use quell_core::query_bounds::{QueryError, check_domain, push_entry};
 pub(crate) use quell_host::config::whole;
+use quell_protocol::http::build_query;
+use quell_protocol::printable;
+use quell_rules::Query;
 
 use crate::exit::Usage;
 
@@ -49,14 +48,14 @@ pub(crate) fn read(text: &OsStr) -> Result<EntryArg, String> {
 }
 
 /// Reads a cost: a whole number, at least 1.
-pub(crate) fn cost(text: &str) -> Result<Cost, String> {
+pub(crate) fn cost(text: &str) -> Result<NonZeroU64, String> {
     let units: u64 = text.parse().map_err(|_| {
         format!(
             "`{text}` is not a cost: write a whole number from 1 to {}",
             u64::MAX
         )
     })?;
-    Cost::new(units).ok_or_else(|| {
+    NonZeroU64::new(units).ok_or_else(|| {
         "a cost of 0 charges nothing: write at least 1 (and --peek to ask without charging)"
             .to_owned()
     })
@@ -66,16 +65,14 @@ pub(crate) fn cost(text: &str) -> Result<Cost, String> {
 ///
 /// # Errors
 /// [`Usage`] if a server would not take it: a name stands twice, or something is too long.
-pub(crate) fn query<'a>(domain: &'a str, entries: &'a [EntryArg], cost: Cost) -> Result<Query<'a>> {
-    let refused = |error: QueryError| Usage(error.to_string());
-    check_domain(domain).map_err(refused)?;
-    let mut descriptor = Descriptor::new();
-    descriptor.cost = cost;
-    for EntryArg { name, value } in entries {
-        let (name, value) = (Cow::Borrowed(&**name), Cow::Borrowed(&**value));
-        push_entry(&mut descriptor, name, value).map_err(refused)?;
-    }
-    Ok(Query::with_descriptors(domain, vec![descriptor]))
+pub(crate) fn query<'a>(
+    domain: &'a str,
+    entries: &'a [EntryArg],
+    cost: NonZeroU64,
+) -> Result<Query<'a>> {
+    let entries = entries.iter().map(|entry| (&*entry.name, &*entry.value));
+    let query = build_query(domain, entries, cost);
+    Ok(query.map_err(|error| Usage(error.to_string()))?)
 }
 
 #[cfg(test)]
@@ -113,10 +110,10 @@ mod tests {
     #[test]
     fn a_name_may_not_stand_twice() {
         let entries = ["a=1", "b=2", "a=3"].map(|text| read(OsStr::new(text)).unwrap());
-        let error = query("shop", &entries, Cost::ONE).unwrap_err();
+        let error = query("shop", &entries, NonZeroU64::MIN).unwrap_err();
         assert!(error.is::<Usage>() && error.to_string().contains("\"a\" appears twice"));
         assert_eq!(
-            query("shop", &entries[..2], Cost::ONE)
+            query("shop", &entries[..2], NonZeroU64::MIN)
                 .unwrap()
                 .descriptors()
                 .len(),

@@ -3,7 +3,8 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use quell::rule_store::RuleStoreError;
+use quell_host::rule_tests::SubjectError;
+use quell_host::rule_versions::RuleStoreError;
 use quell_server::ServeError;
 
 /// Exit status of the command. The numbers are a promise.
@@ -29,7 +30,7 @@ impl Exit {
             ) || matches!(
                 cause.downcast_ref(),
                 Some(ServeError::RulesStoreGone { .. })
-            ) || cause.is::<quell_redis::Failure>()
+            ) || matches!(cause.downcast_ref(), Some(SubjectError::Store { .. }))
         };
         if error.is::<Usage>() {
             Self::Usage

@@ -31,7 +31,7 @@ pub(crate) struct Fleet {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Demo(demo::Demo),
+    Demo(demo::RunDemo),
     Coordinator(Box<coordinator::RunCoordinator>),
     Status(status::Status),
     Weight(change::Weight),

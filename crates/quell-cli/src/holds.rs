@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use quell_core::key::printable;
 use quell_protocol::http::{HeldKeyBody, HoldsBody};
+use quell_protocol::printable;
 
 use crate::bans::KeyArg;
 use crate::client::ServerUrl;

@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Result, anyhow};
-use quell_core::key::printable;
-use quell_protocol::escape_json;
+use quell_protocol::{escape_json, printable};
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::{FormatFields, format, layer};
@@ -129,7 +128,7 @@ impl<W: Write> Write for Escaped<W> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use quell_core::key::is_printable;
+    use quell_protocol::is_printable;
     use tracing::Level;
 
     use super::*;

@@ -8,8 +8,7 @@ use std::io::{ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use quell_core::key::{is_printable, printable};
-use quell_protocol::escape_json;
+use quell_protocol::{escape_json, is_printable, printable};
 use serde::Serialize;
 
 /// Prints a line, or several, to standard output.

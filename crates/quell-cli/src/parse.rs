@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use quell_core::key::{is_printable, printable};
+use quell_protocol::{is_printable, printable};
 
 use crate::advice::advise;
 use crate::command::{Cli, Command};

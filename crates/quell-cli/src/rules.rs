@@ -12,7 +12,6 @@ mod explain;
 mod history;
 mod publish;
 mod pull;
-mod pulled;
 mod push;
 mod rollback;
 mod rule_store;

@@ -2,16 +2,14 @@
 
 use std::io::Read as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args};
-use quell::rule_store::RuleStore;
-use quell_core::key::printable;
-use quell_host::etcd_url::EtcdUrl;
-use quell_server::ShutdownWait;
+use quell_coordinator::rules::open_etcd;
+use quell_protocol::printable;
 use quell_server::config::{Config, RawConfig};
+use quell_server::{OpenEtcd, ShutdownWait};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -87,9 +85,11 @@ impl Serve {
     }
 }
 
-fn open_etcd(url: &EtcdUrl) -> Result<Arc<dyn RuleStore>, String> {
-    etcd::open(url).map_err(|error| format!("{error:#}"))
-}
+/// Rules in etcd, of which the server itself has no client.
+const OPEN_ETCD: OpenEtcd = |url| {
+    let access = etcd::access().map_err(|error| error.to_string())?;
+    open_etcd(url, &access).map_err(|error| format!("{:#}", anyhow::Error::new(error)))
+};
 
 /// Serves until the first signal to stop. A second signal ends the drain, and a third one the wait for
 /// requests in flight. Then the last snapshot is written. SIGHUP reloads the rules. After SIGINT, which
@@ -98,7 +98,7 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     // Before anything else: a signal during the start is one, too, whatever the start waits for.
     let mut signals = Signals::new().context("cannot wait for signals")?;
     let server = tokio::select! {
-        server = quell_server::serve_with_etcd(config.clone(), open_etcd) => server?,
+        server = quell_server::serve_with_etcd(config.clone(), OPEN_ETCD) => server?,
         _ = signals.stop() => return Ok(Exit::Fine),
     };
     ready::tell(&server, &config, format);

@@ -1,6 +1,6 @@
 //! Table: columns for people, as wide as they need to be.
 
-use quell_core::key::printable;
+use quell_protocol::printable;
 
 use crate::output::Paint;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use quell_fleet::terms::Members;
 use quell_host::access::{NewToken, NodeEntry, Role, TokenName, check_credentials, password_entry};
+use quell_host::fleet_member::read_members;
 use serde::Serialize;
 
 use crate::exit::{Exit, Usage};
@@ -57,7 +57,7 @@ struct New {
 
     /// For a node: the member of the fleet that it may be, such as node-7, or several such as 1..20, instead of
     /// any; may be repeated
-    #[arg(long = "member", value_name = "MEMBER", value_parser = members, value_delimiter = ',')]
+    #[arg(long = "member", value_name = "MEMBER", value_parser = read_members, value_delimiter = ',')]
     members: Vec<String>,
 
     /// For a node: the largest weight that it may have; 1 unless said
@@ -173,11 +173,6 @@ impl New {
         }
         Ok(Exit::Fine)
     }
-}
-
-/// Members as they are written, if they are some.
-fn members(text: &str) -> Result<String, String> {
-    text.parse::<Members>().map(|_| text.to_owned())
 }
 
 impl Password {

@@ -15,7 +15,8 @@
 //!   [`budget`] how many bytes they may take.
 //! * [`admin`]: the API for operators; [`status`], [`report`], [`metrics`] and [`trail`] are what it shows.
 //!
-//! [`serve`] runs all of it, as a [`Config`] says: `quell fleet coordinator` does so, until a signal comes.
+//! [`serve`] runs all of it, as a [`Config`] says: `quell fleet coordinator` does so, until a signal comes. A
+//! [`demo`] has nodes beside it.
 //!
 //! Forbidden here: a decision about a share, which is the business of `quell-shares`; and a
 //! write to the store that is not fenced by the leader's key.
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod codec;
 pub mod config;
 mod console;
+pub mod demo;
 pub mod disk;
 mod error;
 pub mod fleet_service;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use quell_fleet::agent::{CoordinatorUrl, NotNamed};
 use quell_fleet::wire::MAX_URL;
 
 /// URLs of a coordinator, as others reach it. It is written as its parts with spaces between them.
@@ -33,6 +34,28 @@ impl CoordinatorName {
             )),
         }
     }
+}
+
+/// Checks whether credentials meant for the coordinators `named` may be presented to the leader at `url`, which one
+/// of them names. `has_authority` is true if an authority that vouches for coordinators was given.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn check_leader(url: &str, named: &[String], has_authority: bool) -> Result<(), String> {
+    let named = named.iter().filter_map(|url| url.parse().ok());
+    let named: Vec<CoordinatorUrl> = named.collect();
+    let leader: CoordinatorUrl = url.parse()?;
+    let checked = leader.check_shown(&named, has_authority);
+    checked.map_err(|why| match why {
+        NotNamed::Host => format!(
+            "the leader is {leader}, and your token is not shown to a host that you did not name: add it to \
+             --url, or write the authority of the coordinators into --ca"
+        ),
+        NotNamed::Open => format!(
+            "the leader is {leader}, and your token is shown in the clear only to what you name: start \
+             coordinators with an --admin-url of https, or add it to --url"
+        ),
+    })
 }
 
 impl fmt::Display for CoordinatorName {
@@ -80,6 +103,19 @@ mod tests {
             };
             assert_eq!(name.to_string().parse(), Ok(name));
         }
+    }
+
+    #[test]
+    fn a_token_goes_to_a_leader_that_was_named_or_is_vouched_for() {
+        let named = ["https://a.internal:7601".to_owned(), "no url".to_owned()];
+        let shown = |url, has_authority| check_leader(url, &named, has_authority);
+        assert_eq!(shown("https://a.internal:7601", false), Ok(()));
+        assert_eq!(shown("https://b.internal:7601", true), Ok(()));
+        let why = shown("https://b.internal:7601", false).unwrap_err();
+        assert!(why.contains("add it to --url"), "{why}");
+        let why = shown("http://b.internal:7601", true).unwrap_err();
+        assert!(why.contains("in the clear"), "{why}");
+        assert!(shown("ftp://a.internal", true).is_err());
     }
 
     #[test]

@@ -5,18 +5,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use quell::rule_store::{DirectoryRules, Draft, RuleStore, Version, text_digest};
+use quell::rule_store::{Draft, Version, text_digest};
 use quell_core::rule::DomainRules;
 use quell_fleet::rules::MAX_RULES;
 use quell_host::candidate::{About, CandidateStatus};
 use quell_host::config::field;
-use quell_host::etcd_url::EtcdUrl;
 use quell_host::file_watch::Watch;
 use quell_host::history::Change;
 use quell_host::rule_source::RuleSource;
 use quell_host::rules_host::{RulesHost, RulesPlace};
 use quell_host::stored_rules::{Follower, Look, StoredRules};
-use quell_redis::RedisRules;
 use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_str, read_texts};
 use quell_shares::plan::Name;
 use tokio::sync::{Notify, watch};
@@ -26,7 +24,7 @@ use crate::console::ROLLOUT;
 use crate::error::ServeError;
 use crate::leader::{Changes, Service, Wanted};
 use crate::metrics::Metrics;
-use crate::rules::in_etcd;
+use crate::rules::open_etcd;
 use crate::trail::{Author, Trail};
 
 mod candidate;
@@ -64,17 +62,10 @@ impl Origin {
         let wrong = |reason: &str| ServeError::from(field("rules", reason));
         let parse = |path: &PathBuf| RuleSource::parse(path).map_err(|reason| wrong(&reason));
         let sources = said.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-        if let [source] = &*sources {
-            match source {
-                RuleSource::Store(url) => {
-                    return Ok(Self::of_store(Arc::new(RedisRules::new(url))));
-                }
-                RuleSource::Etcd(url) => return Ok(Self::of_store(open_etcd(url, access)?)),
-                RuleSource::Directory(directory) => {
-                    return Ok(Self::of_store(Arc::new(DirectoryRules::new(directory))));
-                }
-                _ => {}
-            }
+        if let [source] = &*sources
+            && let Some(store) = source.open(|url| open_etcd(url, access))
+        {
+            return Ok(Self::Store(StoredRules::new(store?)));
         }
         let path = |source| match source {
             RuleSource::Path(path) => Ok(path),
@@ -86,17 +77,6 @@ impl Origin {
         let paths: Result<Vec<_>, _> = sources.into_iter().map(path).collect();
         Ok(Self::Files(paths?))
     }
-
-    fn of_store(store: Arc<dyn RuleStore>) -> Self {
-        Self::Store(StoredRules::new(store))
-    }
-}
-
-/// The rules in etcd at `url`.
-fn open_etcd(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<dyn RuleStore>, ServeError> {
-    let access = access.options(url.is_tls())?;
-    let shown = url.to_string();
-    Ok(in_etcd(url.endpoints(), access, url.name(), &shown)?)
 }
 
 fn texts(problems: &[Problem]) -> Vec<String> {

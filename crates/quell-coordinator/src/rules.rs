@@ -16,9 +16,12 @@ use quell::rule_store::{
     Draft, Entry, Head, KEPT_BYTES, POLL, PushOutcome, Reply, RuleStore, RuleStoreError, Version,
     Waiting, leaving,
 };
+use quell_host::etcd_url::EtcdUrl;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
+use crate::config::EtcdAccess;
+use crate::error::ServeError;
 use crate::leader::StartError;
 use crate::store::{
     Condition, ConfigStore, EtcdOptions, Listing, MAX_WRITE, StoreError, Transaction, Watch, Write,
@@ -59,6 +62,17 @@ struct StoredEntry {
     note: String,
     /// Of the text.
     bytes: u64,
+}
+
+/// Opens the rules in etcd at `url`.
+///
+/// # Errors
+/// If what `access` names cannot be read, or this program was built without etcd; that etcd does not answer is no
+/// error.
+pub fn open_etcd(url: &EtcdUrl, access: &EtcdAccess) -> Result<Arc<dyn RuleStore>, ServeError> {
+    let access = access.options(url.is_tls())?;
+    let shown = url.to_string();
+    Ok(in_etcd(url.endpoints(), access, url.name(), &shown)?)
 }
 
 /// The rules called `name` in the etcd at these URLs; `shown` is what messages call it.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use quell_fleet::terms::member_number;
+use quell_fleet::terms::{Members, member_number};
 
 /// The number of a node, as it was written: digits, or a name that ends with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,14 @@ impl fmt::Display for FleetMember {
 /// A text that says what to write instead.
 pub fn read_number(text: &str) -> Result<u32, String> {
     text.parse::<FleetMember>().map(|member| member.number())
+}
+
+/// Members as they are written, such as `node-7` or `1..20`, if they are some.
+///
+/// # Errors
+/// A text that says what to write instead.
+pub fn read_members(text: &str) -> Result<String, String> {
+    text.parse::<Members>().map(|_| text.to_owned())
 }
 
 #[cfg(test)]

@@ -20,15 +20,15 @@ pub(crate) struct Newest {
 
 impl Newest {
     /// Reads this store.
-    pub(crate) async fn read(store: &dyn RuleStore) -> Result<Self, Box<Problem>> {
+    pub(crate) async fn read(store: &dyn RuleStore) -> Result<Self, RuleStoreError> {
         let (version, damage) = match store.latest().await {
             Ok(version) => (version, None),
             Err(damaged @ RuleStoreError::Damaged { .. }) => (None, Some(damaged.to_string())),
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(error),
         };
         let head = match damage {
             None => version.as_ref().map(|version| version.head().clone()),
-            Some(_) => store.head().await.map_err(|error| failed(&error))?,
+            Some(_) => store.head().await?,
         };
         Ok(Self {
             head,
@@ -41,7 +41,10 @@ impl Newest {
     pub(crate) async fn new(host: &dyn RulesHost, place: usize) -> Result<Self, Box<Problem>> {
         let paths = host.paths();
         match host.stores().is_empty() {
-            false => Self::read(&*store_at(host, place)?.store).await,
+            false => {
+                let newest = Self::read(&*store_at(host, place)?.store).await;
+                newest.map_err(|error| failed(&error))
+            }
             true => {
                 let read = tokio::task::spawn_blocking(move || read_texts(&paths)).await;
                 let text = read.ok().and_then(Result::ok);

@@ -76,20 +76,10 @@ impl Proposal {
                 .map(|loaded| loaded.domains),
             Before::Unreadable => None,
         };
-        match before {
-            Some(before) => {
-                let changes = RuleChanges::between_domains(&before, &loaded.domains);
-                proposal.summary = match changes.is_none() {
-                    true => "no rule".to_owned(),
-                    false => changes.to_string(),
-                };
-                let rules = changes.rules().iter();
-                proposal.changes = rules.map(RuleChange::sentence).collect();
-            }
-            None => {
-                "unknown, the version before could not be read".clone_into(&mut proposal.summary);
-            }
-        }
+        let changes = before.map(|before| RuleChanges::between_domains(&before, &loaded.domains));
+        proposal.summary = summary(changes.as_ref());
+        let rules = changes.iter().flat_map(RuleChanges::rules);
+        proposal.changes = rules.map(RuleChange::sentence).collect();
         proposal.cut();
         proposal
     }
@@ -130,6 +120,15 @@ impl Proposal {
     /// Whether it can be pushed.
     pub(crate) const fn is_sound(&self) -> bool {
         self.problems.is_empty()
+    }
+}
+
+/// The changes in a line, for the history; `None` if what stood there cannot be read.
+pub(crate) fn summary(changes: Option<&RuleChanges>) -> String {
+    match changes {
+        None => "unknown, the version before could not be read".to_owned(),
+        Some(none) if none.is_none() => "no rule".to_owned(),
+        Some(changes) => changes.to_string(),
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use quell::rule_store::{DirectoryRules, RuleStore as _};
-use quell_redis::{StoreUrl, UrlError};
+use quell::rule_store::{DirectoryRules, RuleStore};
+use quell_redis::{RedisRules, StoreUrl, UrlError};
 
 use crate::etcd_url::{EtcdUrl, EtcdUrlError};
 
@@ -34,21 +35,42 @@ impl RuleSource {
     pub fn parse(said: &Path) -> Result<Self, String> {
         match said.to_str() {
             Some(FLEET) => Ok(Self::Fleet),
-            Some(text) if EtcdUrl::is_meant(text) => {
-                let url = text.parse().map(Self::Etcd);
-                url.map_err(|error: EtcdUrlError| error.to_string())
-            }
-            Some(text) if text.contains("://") => match (DirectoryRules::parse(text), text.parse())
-            {
-                (Some(store), _) => store.map(|store| Self::Directory(store.directory().into())),
-                (None, Ok(url)) => Ok(Self::Store(url)),
-                (None, Err(UrlError::Scheme)) => Err(format!(
-                    "{}; or etcd://HOST:2379/NAME, or file://DIRECTORY",
-                    UrlError::Scheme
-                )),
-                (None, Err(error)) => Err(error.to_string()),
-            },
+            Some(text) if text.contains("://") => Self::parse_store(text),
             _ => Ok(Self::Path(said.to_owned())),
+        }
+    }
+
+    /// Reads the URL of a store.
+    ///
+    /// # Errors
+    /// A text that says what to write instead.
+    pub fn parse_store(text: &str) -> Result<Self, String> {
+        if EtcdUrl::is_meant(text) {
+            let url = text.parse().map(Self::Etcd);
+            return url.map_err(|error: EtcdUrlError| error.to_string());
+        }
+        match (DirectoryRules::parse(text), text.parse()) {
+            (Some(store), _) => store.map(|store| Self::Directory(store.directory().into())),
+            (None, Ok(url)) => Ok(Self::Store(url)),
+            (None, Err(UrlError::Scheme)) => Err(format!(
+                "{}; or etcd://HOST:2379/NAME, or file://DIRECTORY",
+                UrlError::Scheme
+            )),
+            (None, Err(error)) => Err(error.to_string()),
+        }
+    }
+
+    /// Opens the store that it names; `None` for files and for the fleet. Nothing is read yet, and no client of
+    /// etcd is here, whose build needs `protoc`.
+    pub fn open<E>(
+        &self,
+        open_etcd: impl FnOnce(&EtcdUrl) -> Result<Arc<dyn RuleStore>, E>,
+    ) -> Option<Result<Arc<dyn RuleStore>, E>> {
+        match self {
+            Self::Path(_) | Self::Fleet => None,
+            Self::Store(url) => Some(Ok(Arc::new(RedisRules::new(url)))),
+            Self::Directory(directory) => Some(Ok(Arc::new(DirectoryRules::new(directory)))),
+            Self::Etcd(url) => Some(open_etcd(url)),
         }
     }
 

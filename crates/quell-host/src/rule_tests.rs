@@ -21,8 +21,9 @@ use quell_core::policy::Rung;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
-use quell_redis::{Failure, FallbackStore, RedisStore, StoreUrl};
-use quell_rules::scenario::{EndAnswer, Subject};
+pub use quell_redis::StoreUrl;
+use quell_redis::{Failure, FallbackStore, RedisStore};
+use quell_rules::scenario::{self, EndAnswer, FileReport, Scenarios, Subject};
 use quell_store::leased::LeasedStore;
 use quell_store::rungs::RungStore;
 use tokio::runtime::Runtime;
@@ -101,6 +102,22 @@ pub fn check_shared(url: &StoreUrl, mut domains: Vec<DomainRules>) -> Result<(),
         rule.policy.rung = Rung::Local;
     }
     Limiter::new(rungs).set_rules(domains)
+}
+
+/// Runs the tests of a file: on the store at `shared` if there is one, under keys that nobody else has, else in
+/// memory. `leftover` is told if keys of a test stay.
+///
+/// # Errors
+/// If no runtime can be started, or the store does not answer.
+pub fn run(
+    scenarios: &Scenarios,
+    shared: Option<&StoreUrl>,
+    leftover: fn(&str),
+) -> Result<FileReport, SubjectError> {
+    Ok(match shared {
+        None => scenario::run(scenarios, &mut OnStore::new(MemoryStore::new)?),
+        Some(url) => scenario::run(scenarios, &mut OnStore::shared(url, leftover)?),
+    })
 }
 
 impl OnStore<RedisStore> {

@@ -19,7 +19,7 @@ pub use admin::{
     MAX_LISTED_HOLDS, RefusedKeyBody, RunningCandidateBody, StartedBody, StatusBody, StoppedBody,
     TopBody,
 };
-pub use ask::{EncodeError, encode_key, encode_query};
+pub use ask::{EncodeError, build_query, encode_key, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use bearer::bearer_token;
 pub use body::{

@@ -32,8 +32,7 @@
 //!
 //! [`quell_core::query_bounds`] has the bounds that both protocols share, and [`callers`] what a listener
 //! bounds beside them.
-//! [`escape_json`] makes JSON safe to print on a
-//! terminal.
+//! [`escape_json`] makes JSON safe to print on a terminal, and [`printable`] any other text.
 
 pub mod callers;
 mod escape;
@@ -42,6 +41,7 @@ pub mod resp;
 mod rounding;
 
 pub use escape::escape_json;
+pub use quell_core::key::{is_printable, printable};
 
 /// The examples of the crate's page.
 #[cfg(doctest)]

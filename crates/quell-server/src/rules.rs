@@ -6,9 +6,8 @@ use std::sync::Arc;
 use quell_core::rule::DomainRules;
 use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from, parse_str};
 
-use quell::rule_store::{DirectoryRules, RuleStore, RuleStoreError};
+use quell::rule_store::{RuleStore, RuleStoreError};
 use quell_fleet::agent::FleetRules;
-use quell_redis::RedisRules;
 
 use crate::config::Config;
 use crate::error::ServeError;
@@ -51,26 +50,21 @@ impl RuleSources {
         open_etcd: OpenEtcd,
         of_fleet: Option<&Arc<FleetRules>>,
     ) -> Result<Self, ServeError> {
-        let part = |source: &RuleSource| match source {
-            RuleSource::Path(path) => Ok(OpenSource::Path(path.clone())),
-            RuleSource::Store(url) => Ok(OpenSource::new(Arc::new(RedisRules::new(url)))),
-            RuleSource::Directory(directory) => {
-                Ok(OpenSource::new(Arc::new(DirectoryRules::new(directory))))
+        let cannot = |source: &RuleSource, reason| ServeError::RulesStore {
+            url: source.to_path().display().to_string(),
+            reason,
+        };
+        let part = |source: &RuleSource| match (source, source.open(open_etcd), of_fleet) {
+            (RuleSource::Path(path), ..) => Ok(OpenSource::Path(path.clone())),
+            (_, Some(store), _) => {
+                let store = store.map_err(|reason| cannot(source, reason))?;
+                Ok(OpenSource::new(store))
             }
-            RuleSource::Fleet => match of_fleet {
-                Some(rules) => Ok(OpenSource::new(Arc::<FleetRules>::clone(rules))),
-                None => Err(ServeError::RulesStore {
-                    url: "fleet".to_owned(),
-                    reason: "this server is no node of a fleet".to_owned(),
-                }),
-            },
-            RuleSource::Etcd(url) => match open_etcd(url) {
-                Ok(store) => Ok(OpenSource::new(store)),
-                Err(reason) => Err(ServeError::RulesStore {
-                    url: url.to_string(),
-                    reason,
-                }),
-            },
+            (_, None, Some(rules)) => Ok(OpenSource::new(Arc::<FleetRules>::clone(rules))),
+            (_, None, None) => {
+                let reason = "this server is no node of a fleet".to_owned();
+                Err(cannot(source, reason))
+            }
         };
         Ok(Self {
             parts: config.rules.iter().map(part).collect::<Result<_, _>>()?,

@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use quell_coordinator::name::check_leader;
 use quell_coordinator::status::FleetStatus;
-use quell_fleet::agent::{CoordinatorUrl, NotNamed};
 pub(super) use quell_host::fleet_member::read_number as node;
 use serde::Serialize;
 
@@ -66,34 +66,17 @@ impl Coordinator {
         let elsewhere = answered.status.leader.as_ref();
         let elsewhere = elsewhere.filter(|_| !answered.status.leads);
         match elsewhere.and_then(|leader| leader.admin.clone()) {
-            Some(url) if url != *asked => match self.may_ask(&url) {
-                Ok(()) => self.ask(&url),
-                Err(why) => Ok(Leader {
-                    not_asked: Some(why),
-                    ..answered
-                }),
-            },
+            Some(url) if url != *asked => {
+                match check_leader(&url, &self.urls, self.credentials.has_authority()) {
+                    Ok(()) => self.ask(&url),
+                    Err(why) => Ok(Leader {
+                        not_asked: Some(why),
+                        ..answered
+                    }),
+                }
+            }
             _ => Ok(answered),
         }
-    }
-
-    /// Checks whether credentials meant for the named coordinators may be presented to the leader that one
-    /// of them names.
-    fn may_ask(&self, url: &str) -> Result<(), String> {
-        let named = self.urls.iter().filter_map(|url| url.parse().ok());
-        let named: Vec<CoordinatorUrl> = named.collect();
-        let leader: CoordinatorUrl = url.parse()?;
-        let checked = leader.check_shown(&named, self.credentials.has_authority());
-        checked.map_err(|why| match why {
-            NotNamed::Host => format!(
-                "the leader is {leader}, and your token is not shown to a host that you did not name: add it to \
-                 --url, or write the authority of the coordinators into --ca"
-            ),
-            NotNamed::Open => format!(
-                "the leader is {leader}, and your token is shown in the clear only to what you name: start \
-                 coordinators with an --admin-url of https, or add it to --url"
-            ),
-        })
     }
 
     /// A client of the first coordinator that answers, whether it leads or not; of the last one if none does.

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use quell_coordinator::admin::{LimitBody, PreviewBody, WeightBody};
 use quell_coordinator::status::PreviewStatus;
-use quell_core::key::printable;
+use quell_protocol::printable;
 
 use super::admin::{Coordinator, node};
 use crate::entry;

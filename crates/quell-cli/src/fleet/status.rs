@@ -9,9 +9,9 @@ use quell_coordinator::report::{
 };
 use quell_coordinator::seen::CallsStatus;
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus};
-use quell_core::key::printable;
 use quell_host::refused_key::between;
 use quell_host::wait;
+use quell_protocol::printable;
 
 use super::admin::Coordinator;
 use crate::exit::Exit;

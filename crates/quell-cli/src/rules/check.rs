@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use quell::RulesError;
-use quell_host::rule_tests::check_shared;
-use quell_redis::StoreUrl;
+use quell_host::rule_tests::{StoreUrl, check_shared};
 use quell_rules::scenario::{self, Scenarios};
 use quell_rules::{LoadedRules, Problem, load};
 use serde::Serialize;
@@ -51,7 +49,7 @@ struct Outcome<'a> {
     scenarios: Vec<Tests<'a>>,
     problems: &'a [Problem],
     #[serde(skip_serializing_if = "Option::is_none")]
-    refused_by_store: Option<String>,
+    refused_by_store: Option<&'a str>,
     warnings: &'a [Problem],
     notes: &'a [Problem],
 }
@@ -77,7 +75,7 @@ struct Checked {
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
     /// A rule that the store cannot apply.
-    refused: Option<RulesError>,
+    refused: Option<String>,
 }
 
 impl Checked {
@@ -116,7 +114,7 @@ impl Checked {
         };
         self.problems.append(&mut loaded.undeclared);
         if let Err(error) = check_shared(store, loaded.domains.clone()) {
-            self.refused = Some(error);
+            self.refused = Some(error.to_string());
         }
     }
 
@@ -145,7 +143,7 @@ impl Checked {
             domains: domains.collect(),
             scenarios: scenarios.collect(),
             problems: &self.problems,
-            refused_by_store: self.refused.as_ref().map(ToString::to_string),
+            refused_by_store: self.refused.as_deref(),
             warnings: &self.warnings,
             notes: self.rules.as_ref().map_or(&[], |rules| &rules.notes),
         }

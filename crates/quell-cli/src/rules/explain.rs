@@ -1,14 +1,13 @@
 //! `quell rules explain`: which rules apply to a call, which limit and key result, and why the
 //! others do not apply.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use quell_core::cost::Cost;
-use quell_core::key::printable;
-use quell_core::rule::DomainRules;
-use quell_rules::{explain, load};
+use quell_protocol::printable;
+use quell_rules::{DomainRules, explain, load};
 
 use super::tell;
 use crate::entry::{self, EntryArg};
@@ -37,7 +36,7 @@ pub(crate) struct Explain {
 
     /// Units that the call costs
     #[arg(long, short, value_name = "N", default_value = "1", allow_negative_numbers = true, value_parser = entry::cost)]
-    cost: Cost,
+    cost: NonZeroU64,
 
     /// Print the explanation as JSON
     #[arg(long)]

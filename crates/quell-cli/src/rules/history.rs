@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 use clap::Args;
-use quell::rule_store::Entry;
+use quell_host::rule_versions::Entry;
+use quell_host::wait;
 use serde::Serialize;
 use serde_json::json;
 
-use super::rule_store::{StoreArg, when};
+use super::rule_store::StoreArg;
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
@@ -49,7 +50,7 @@ impl<'a> Row<'a> {
         Self {
             version: entry.head.number(),
             digest: entry.head.digest(),
-            at: when(entry),
+            at: wait::instant(entry.at_ms),
             by: &entry.who,
             change: &entry.change,
             note: &entry.note,
@@ -64,12 +65,12 @@ impl History {
     /// If the store cannot be read.
     pub(super) fn run(&self) -> Result<Exit> {
         let store = self.store.open()?;
-        let entries = store.history(self.most)?;
+        let entries = store.wait(store.versions.history(self.most))?;
         let versions: Vec<Row<'_>> = entries.iter().map(Row::new).collect();
         if self.json {
             output::json(&json!({ "versions": versions }))?;
         } else if versions.is_empty() && self.most > 0 {
-            output::line(format_args!("no rules in {} yet", store.url()))?;
+            output::line(format_args!("no rules in {} yet", store.versions.url()))?;
         } else {
             for line in table(&versions).lines(Paint::stdout()) {
                 output::line(line)?;

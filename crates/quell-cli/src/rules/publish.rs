@@ -1,18 +1,14 @@
 //! Publish: what the commands that add a version have in common.
 
+use std::future::Future;
 use std::os::unix::fs::MetadataExt;
 
 use anyhow::Result;
 use clap::Args;
-use quell::Limiter;
-use quell::rule_store::{Draft, Head, PushOutcome, Version};
-use quell::store::memory::MemoryStore;
-use quell_rules::{LoadedRules, Problem, RuleChanges};
-use quell_store::shares::{Shares, SharesStore};
-use serde::Serialize;
+use quell_host::rule_push::{ProposedText, PushReport, PushTerms, RulePush};
+use quell_rules::Problem;
 
-use super::pulled::Origin;
-use super::rule_store::{Newest, OpenStore, StoreArg};
+use super::rule_store::{OpenStore, StoreArg};
 use super::tell;
 use crate::entry;
 use crate::exit::Exit;
@@ -48,50 +44,33 @@ pub(super) struct PublishArgs {
     json: bool,
 }
 
-/// Text that is to be the newest version.
-#[derive(Debug)]
-pub(super) struct Proposal<'a> {
-    pub(super) text: &'a str,
-    pub(super) loaded: LoadedRules,
-    /// Remark on the change, before the rules that differ.
-    pub(super) remark: String,
-}
-
 /// A change of the rules in a store.
 #[derive(Debug)]
 pub(super) struct Change<'a> {
     args: &'a PublishArgs,
-    pub(super) store: OpenStore,
-    pub(super) newest: Newest,
-}
-
-/// The outcome for programs.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Outcome {
-    ok: bool,
-    /// True if there is a new version.
-    pushed: bool,
-    dry_run: bool,
-    /// The newest version now.
-    version: Option<u64>,
-    /// The newest version before.
-    from: Option<u64>,
-    changes: RuleChanges,
-    /// Reason why nothing was pushed.
-    reason: Option<String>,
-    problems: Vec<Problem>,
-    warnings: Vec<Problem>,
+    store: OpenStore,
+    pub(super) push: RulePush,
 }
 
 impl PublishArgs {
     /// Opens the store, and reads its newest version.
     pub(super) fn begin(&self) -> Result<Change<'_>> {
         let store = self.store.open()?;
-        let newest = store.newest()?;
+        let terms = PushTerms {
+            expected: self.expect,
+            who: self.by.clone().unwrap_or_else(user),
+            note: self.note.clone().unwrap_or_default(),
+            is_dry_run: self.dry_run,
+        };
+        let push = store.wait(RulePush::begin(store.versions.clone(), terms))?;
+        let warning = Paint::stderr().yellow("warning:");
+        for text in push.warnings() {
+            output::note(format_args!("{warning} {text}"));
+        }
         Ok(Change {
             args: self,
             store,
-            newest,
+            push,
         })
     }
 
@@ -102,180 +81,49 @@ impl PublishArgs {
 
     /// Tells mistakes; nothing is pushed.
     pub(super) fn tell_mistakes(&self, problems: Vec<Problem>) -> Result<Exit> {
-        self.finish(Outcome {
-            reason: Some("the rules have mistakes: nothing is pushed".to_owned()),
-            problems,
-            dry_run: self.dry_run,
-            ..Outcome::default()
-        })
+        self.finish(&PushReport::mistakes(problems, self.dry_run), "")
     }
 
-    fn finish(&self, outcome: Outcome) -> Result<Exit> {
-        let exit = Exit::fine_if(outcome.ok);
+    /// Tells the outcome of a push to the store at `url`.
+    fn finish(&self, report: &PushReport, url: &str) -> Result<Exit> {
+        let exit = Exit::fine_if(report.ok);
         if self.json {
-            output::json(&outcome)?;
+            output::json(report)?;
             return Ok(exit);
         }
-        outcome.tell_changes()?;
-        let reason = outcome.reason.unwrap_or_default();
-        if outcome.ok {
-            output::line(reason)?;
-        } else {
-            output::note(format_args!("{} {reason}", Paint::stderr().red("error:")));
+        tell(&report.problems, &report.warnings);
+        report.changes.rules().iter().try_for_each(output::line)?;
+        let reason = report.reason.as_deref().unwrap_or_default();
+        match (report.pushed, report.ok) {
+            (true, _) => {
+                let number = report.version.unwrap_or_default();
+                output::line(format_args!("version {number} is in {url}"))?;
+            }
+            (false, true) => output::line(reason)?,
+            (false, false) => {
+                output::note(format_args!("{} {reason}", Paint::stderr().red("error:")));
+            }
         }
         Ok(exit)
     }
 }
 
 impl Change<'_> {
-    /// Reason why nothing may be pushed: the newest version is not the expected one, which `--expect` or
-    /// else a file names.
-    pub(super) fn unmet(&self, in_file: Option<Origin>) -> Option<String> {
-        let said = self.args.expect.map(|number| Origin {
-            number,
-            digest: None,
-        });
-        let expected = said.or(in_file)?;
-        if expected.is(self.newest.head.as_ref()) {
-            return None;
-        }
-        Some(match &self.newest.head {
-            None => format!(
-                "{} has no rules yet, and this was made from version {}: push without it (no --expect, \
-                 and no first line of a pulled file)",
-                self.store.url(),
-                expected.number
-            ),
-            Some(head) => format!(
-                "this was made from version {}, and {}: pull it and make your change there, or say \
-                 --expect {} to put this in its place",
-                expected.number,
-                whose(&self.newest, head.number()),
-                head.number()
-            ),
-        })
+    /// Waits for the store.
+    pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+        self.store.wait(answer)
     }
 
     /// Tells why nothing is pushed.
     pub(super) fn refuse(&self, reason: impl Into<String>) -> Result<Exit> {
-        self.args.finish(Outcome {
-            reason: Some(reason.into()),
-            dry_run: self.args.dry_run,
-            ..Outcome::new(&self.newest)
-        })
+        let report = self.push.refused(reason.into());
+        self.args.finish(&report, self.push.versions().url())
     }
 
-    /// Pushes `proposal` in place of the newest version, unless that is the same or a dry run.
-    pub(super) fn publish(&self, proposal: Proposal<'_>) -> Result<Exit> {
-        let Proposal {
-            text,
-            loaded,
-            remark,
-        } = proposal;
-        let Self {
-            args,
-            store,
-            newest,
-        } = self;
-        let after = &loaded.domains;
-        let any_store = SharesStore::new(MemoryStore::new(), Shares::new());
-        if let Err(error) = Limiter::new(any_store).set_rules(after.clone()) {
-            return self.refuse(error.to_string());
-        }
-        let before = newest.domains.as_ref();
-        let changes = before.map(|before| RuleChanges::between_domains(before, after));
-        let change = format!("{remark}{}", in_a_line(changes.as_ref()));
-        let mut outcome = Outcome {
-            ok: true,
-            dry_run: args.dry_run,
-            changes: changes.unwrap_or_default(),
-            // Sound for some servers, and refused by those that share their states.
-            warnings: [loaded.warnings, loaded.undeclared].concat(),
-            ..Outcome::new(newest)
-        };
-        let is_same = |version: &&Version| version.text == text;
-        if let Some(version) = newest.version.as_ref().filter(is_same) {
-            let number = version.number();
-            outcome.reason = Some(format!("nothing to do: version {number} says the same"));
-            return args.finish(outcome);
-        }
-        if args.dry_run {
-            outcome.reason = Some("a dry run: nothing is pushed".to_owned());
-            return args.finish(outcome);
-        }
-        let who = args.by.clone().unwrap_or_else(user);
-        let draft = Draft {
-            text,
-            who: &who,
-            change: &change,
-            note: args.note.as_deref().unwrap_or_default(),
-        };
-        match store.push(newest.head.as_ref(), draft)? {
-            PushOutcome::Done(head) => {
-                outcome.pushed = true;
-                outcome.version = Some(head.number());
-            }
-            PushOutcome::Overtaken(_) => {
-                let now = store.newest()?;
-                let other = now.head.as_ref().map_or_else(
-                    || "the rules are gone from the store".to_owned(),
-                    |head| whose(&now, head.number()),
-                );
-                outcome.ok = false;
-                outcome.version = now.head.as_ref().map(Head::number);
-                outcome.reason = Some(format!(
-                    "somebody came first, and nothing is pushed: {other}; look at it, and do the same again"
-                ));
-            }
-        }
-        if outcome.pushed && !args.json {
-            outcome.tell_changes()?;
-            let number = outcome.version.unwrap_or_default();
-            output::line(format_args!("version {number} is in {}", store.url()))?;
-            return Ok(Exit::Fine);
-        }
-        args.finish(outcome)
-    }
-}
-
-impl Outcome {
-    fn new(newest: &Newest) -> Self {
-        let number = newest.head.as_ref().map(Head::number);
-        Self {
-            version: number,
-            from: number,
-            ..Self::default()
-        }
-    }
-
-    /// Mistakes, warnings, and the rules that differ: a line each.
-    fn tell_changes(&self) -> Result<()> {
-        tell(&self.problems, &self.warnings);
-        self.changes.rules().iter().try_for_each(output::line)
-    }
-}
-
-/// Line of the history about a change.
-fn in_a_line(changes: Option<&RuleChanges>) -> String {
-    match changes {
-        None => "unknown, the version before could not be read".to_owned(),
-        Some(none) if none.is_none() => "no rule".to_owned(),
-        Some(changes) => changes.to_string(),
-    }
-}
-
-/// `version 8, by bob at 2026-.., is the newest`.
-fn whose(newest: &Newest, number: u64) -> String {
-    match &newest.version {
-        Some(version) => {
-            let entry = &version.entry;
-            let when = super::rule_store::when(entry);
-            format!(
-                "version {number}, by {} at {when}, is the newest",
-                entry.who
-            )
-        }
-        None => format!("version {number} is the newest"),
+    /// Pushes `proposed` in place of the newest version, unless that is the same or a dry run.
+    pub(super) fn publish(&self, proposed: ProposedText<'_>) -> Result<Exit> {
+        let report = self.wait(self.push.push(proposed))?;
+        self.args.finish(&report, self.push.versions().url())
     }
 }
 

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell_host::pulled_rules;
 use serde::Serialize;
 
 use super::history::Row;
-use super::pulled;
 use super::rule_store::StoreArg;
 use crate::entry;
 use crate::exit::Exit;
@@ -52,7 +52,8 @@ impl Pull {
     /// # Errors
     /// If there are no rules, or they cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
-        let version = self.store.open()?.version(self.number)?;
+        let store = self.store.open()?;
+        let version = store.wait(store.versions.version(self.number))?;
         let entry = &version.entry;
         if self.json {
             output::json(&Pulled {
@@ -61,7 +62,7 @@ impl Pull {
             })?;
             return Ok(Exit::Fine);
         }
-        let text = format!("{}\n{}", pulled::line(entry), version.text);
+        let text = format!("{}\n{}", pulled_rules::line(entry), version.text);
         match &self.output {
             None => output::bytes(text.as_bytes())?,
             Some(file) => std::fs::write(file, text)

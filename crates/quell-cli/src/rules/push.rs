@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell_host::pulled_rules::{Origin, take_line};
+use quell_host::rule_push::ProposedText;
 use quell_rules::{
     LoadedRules, MAX_FILE_BYTES, Problem, TextFile, join_texts, load_from, parse_str, read_texts,
 };
 
-use super::publish::{Proposal, PublishArgs};
-use super::pulled::{Origin, take_line};
+use super::publish::PublishArgs;
 use crate::exit::Exit;
 
 /// Push rules files to a store, in place of the rules that are there
@@ -63,10 +64,10 @@ impl Push {
             );
             return change.refuse(reason);
         }
-        if let Some(reason) = change.unmet(in_file) {
+        if let Some(reason) = change.push.unmet(in_file) {
             return change.refuse(reason);
         }
-        change.publish(Proposal {
+        change.publish(ProposedText {
             text: &sound.text,
             loaded: sound.loaded,
             remark: String::new(),

@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use clap::Args;
+use quell_host::rule_push::ProposedText;
 use quell_rules::parse_str;
 
-use super::publish::{Proposal, PublishArgs};
+use super::publish::PublishArgs;
 use crate::entry;
 use crate::exit::Exit;
 
@@ -31,13 +32,13 @@ impl Rollback {
     /// If there is no such version, or the store cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
         let change = self.publish.begin()?;
-        if let Some(reason) = change.unmet(None) {
+        if let Some(reason) = change.push.unmet(None) {
             return change.refuse(reason);
         }
-        let version = change.store.version(Some(self.number))?;
+        let version = change.wait(change.push.versions().version(Some(self.number)))?;
         let name = format!("version {}", self.number);
         match parse_str(&name, &version.text) {
-            Ok(loaded) => change.publish(Proposal {
+            Ok(loaded) => change.publish(ProposedText {
                 text: &version.text,
                 loaded,
                 remark: format!("back to version {}: ", self.number),

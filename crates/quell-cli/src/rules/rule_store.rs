@@ -1,22 +1,17 @@
 //! Rule store: the store that has the rules, for the commands that read and change them.
 
-use std::sync::Arc;
+use std::future::Future;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quell::rule_store::{
-    DirectoryRules, Draft, Entry, Head, PushOutcome, RuleStore, RuleStoreError, Version,
-};
-use quell_core::rule::DomainRules;
-use quell_host::etcd_url::EtcdUrl;
-use quell_redis::{RedisRules, StoreUrl};
-use quell_rules::parse_str;
+use quell_coordinator::rules::open_etcd;
+use quell_host::rule_source::RuleSource;
+use quell_host::rule_tests::StoreUrl;
+use quell_host::rule_versions::RuleVersions;
 use tokio::runtime::Runtime;
 
 use crate::etcd;
 use crate::exit::Usage;
-use crate::output::{self, Paint};
-use quell_host::wait;
 
 /// Store of rules.
 #[derive(Debug, Args)]
@@ -37,27 +32,17 @@ impl StoreArg {
     /// # Errors
     /// [`Usage`] if the URL is none.
     pub(super) fn open(&self) -> Result<OpenStore> {
-        let versions: Arc<dyn RuleStore> = if EtcdUrl::is_meant(&self.store) {
-            let url = self.store.parse::<EtcdUrl>();
-            let url = url.map_err(|error| Usage(format!("--store: {error}")))?;
-            etcd::open(&url)?
-        } else if let Some(store) = DirectoryRules::parse(&self.store) {
-            Arc::new(store.map_err(|error| Usage(format!("--store: {error}")))?)
-        } else {
-            Arc::new(RedisRules::new(&parse_url(&self.store)?))
-        };
+        let wrong = |reason| Usage(format!("--store: {reason}"));
+        let source = RuleSource::parse_store(&self.store).map_err(wrong)?;
+        let store = source.open(|url| -> Result<_> { Ok(open_etcd(url, &etcd::access()?)?) });
+        let store = store.context("--store names no store")??;
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build();
         Ok(OpenStore {
-            runtime: runtime()?,
-            versions,
+            runtime: runtime.context("cannot start a runtime")?,
+            versions: RuleVersions::new(store),
         })
     }
-}
-
-/// Runtime that waits for a store.
-pub(super) fn runtime() -> Result<Runtime> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build();
-    runtime.context("cannot start a runtime")
 }
 
 /// Reads what was said of `--store`.
@@ -66,115 +51,15 @@ pub(super) fn parse_url(text: &str) -> Result<StoreUrl, Usage> {
     url.map_err(|error| Usage(format!("--store: {error}")))
 }
 
-/// The rules in a store.
+/// The rules in a store, and what waits for it.
 #[derive(Debug)]
 pub(super) struct OpenStore {
     runtime: Runtime,
-    versions: Arc<dyn RuleStore>,
-}
-
-/// Newest version in a store when a command begins.
-#[derive(Debug)]
-pub(super) struct Newest {
-    pub(super) head: Option<Head>,
-    /// The version behind it, unless somebody damaged it.
-    pub(super) version: Option<Version>,
-    /// Rules of the version, unless they have mistakes; then no change is described.
-    pub(super) domains: Option<Vec<DomainRules>>,
+    pub(super) versions: RuleVersions,
 }
 
 impl OpenStore {
-    /// URL of the store; shows no password.
-    pub(super) fn url(&self) -> &str {
-        self.versions.url()
+    pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
+        self.runtime.block_on(answer)
     }
-
-    /// The newest version, whatever its state.
-    pub(super) fn newest(&self) -> Result<Newest> {
-        let Some(head) = self.read(self.runtime.block_on(self.versions.head()))? else {
-            return Ok(Newest {
-                head: None,
-                version: None,
-                domains: Some(Vec::new()),
-            });
-        };
-        let version = match self.runtime.block_on(self.versions.version(head.number())) {
-            Err(damaged @ RuleStoreError::Damaged { .. }) => {
-                warn(&damaged.to_string());
-                None
-            }
-            other => self.read(other)?,
-        };
-        let version = version.filter(|version| *version.head() == head);
-        let domains = version.as_ref().and_then(|version| {
-            let name = format!("version {}", version.number());
-            let loaded = parse_str(&name, &version.text);
-            loaded.ok().map(|loaded| loaded.domains)
-        });
-        if domains.is_none() {
-            warn("the newest version cannot be read as rules, so it is not told what changes");
-        }
-        Ok(Newest {
-            head: Some(head),
-            version,
-            domains,
-        })
-    }
-
-    /// The version that is meant: the newest, or `number`.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub(super) fn version(&self, number: Option<u64>) -> Result<Version> {
-        let found = match number {
-            Some(number) => self.runtime.block_on(self.versions.version(number)),
-            None => self.runtime.block_on(self.versions.latest()),
-        };
-        self.read(found)?.with_context(|| match number {
-            Some(number) => format!(
-                "{} has no version {number}: `quell rules history` lists those that are kept",
-                self.url()
-            ),
-            None => format!(
-                "{} has no rules yet: `quell rules push FILE` brings some",
-                self.url()
-            ),
-        })
-    }
-
-    pub(super) fn history(&self, most: usize) -> Result<Vec<Entry>> {
-        self.read(self.runtime.block_on(self.versions.history(most)))
-    }
-
-    pub(super) fn push(&self, from: Option<&Head>, draft: Draft<'_>) -> Result<PushOutcome> {
-        let pushed = self.runtime.block_on(self.versions.push(from, draft));
-        pushed.map_err(|error| {
-            let url = self.url();
-            let context = match &error {
-                RuleStoreError::Unknown(_) => format!(
-                    "nobody knows whether {url} has the new version: do the same again, it is not \
-                     added twice"
-                ),
-                _ => format!("cannot write the rules to {url}"),
-            };
-            anyhow::Error::new(error).context(context)
-        })
-    }
-
-    fn read<T>(&self, read: Result<T, RuleStoreError>) -> Result<T> {
-        read.with_context(|| format!("cannot read the rules in {}", self.url()))
-    }
-}
-
-/// A line that deserves a look.
-pub(super) fn warn(text: &str) {
-    output::note(format_args!(
-        "{} {text}",
-        Paint::stderr().yellow("warning:")
-    ));
-}
-
-/// Time at which a version was pushed, to the second.
-pub(super) fn when(entry: &Entry) -> String {
-    wait::instant(entry.at_ms)
 }

@@ -2,9 +2,10 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use quell_host::rule_push::ProposedText;
 use quell_rules::{Assignment, EditError, set_fields};
 
-use super::publish::{Proposal, PublishArgs};
+use super::publish::PublishArgs;
 use crate::exit::{Exit, Usage};
 
 /// Set fields of one rule in a store
@@ -40,19 +41,19 @@ impl Set {
     /// [`Usage`] if there is no such rule or several; else if the store cannot be read or written.
     pub(super) fn run(&self) -> Result<Exit> {
         let change = self.publish.begin()?;
-        if let Some(reason) = change.unmet(None) {
+        if let Some(reason) = change.push.unmet(None) {
             return change.refuse(reason);
         }
-        let Some(version) = &change.newest.version else {
+        let Some(version) = change.push.newest() else {
             bail!(
                 "{} has no rules to change: `quell rules push FILE` brings some",
-                change.store.url()
+                change.push.versions().url()
             );
         };
         let name = format!("version {}", version.number().saturating_add(1));
         let domain = self.domain.as_deref();
         match set_fields(&name, &version.text, domain, &self.rule, &self.fields) {
-            Ok(edited) => change.publish(Proposal {
+            Ok(edited) => change.publish(ProposedText {
                 text: &edited.text,
                 loaded: edited.after,
                 remark: String::new(),

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use quell::store::memory::MemoryStore;
-use quell_host::rule_tests::OnStore;
-use quell_redis::{RedisStore, StoreUrl};
+use quell_host::rule_tests;
 use quell_rules::Problem;
 use quell_rules::scenario::{self, Report};
 use serde::Serialize;
@@ -63,10 +61,8 @@ impl Test {
             match scenario::load(file) {
                 Ok(scenarios) => {
                     warnings.extend_from_slice(scenarios.warnings());
-                    report.push(match &store {
-                        None => scenario::run(&scenarios, &mut in_memory()?),
-                        Some(url) => scenario::run(&scenarios, &mut shared(url)?),
-                    });
+                    let leftover = |text: &str| output::note(text);
+                    report.push(rule_tests::run(&scenarios, store.as_ref(), leftover)?);
                 }
                 Err(found) => problems.extend(found),
             }
@@ -88,14 +84,6 @@ impl Test {
         }
         Ok(Exit::fine_if(problems.is_empty() && report.is_ok()))
     }
-}
-
-fn in_memory() -> Result<OnStore<MemoryStore>> {
-    Ok(OnStore::new(MemoryStore::new)?)
-}
-
-fn shared(url: &StoreUrl) -> Result<OnStore<RedisStore>> {
-    Ok(OnStore::shared(url, |text| output::note(text))?)
 }
 
 /// The report with its verdicts in colour.

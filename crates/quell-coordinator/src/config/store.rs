@@ -1,5 +1,6 @@
 //! Store: where a coordinator keeps the fleet.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
@@ -134,6 +135,23 @@ pub enum EtcdAccessError {
 }
 
 impl EtcdAccess {
+    /// Reads the variables of `quell fleet coordinator`, for programs without its flags. `variable` gives the value
+    /// of one.
+    ///
+    /// # Errors
+    /// What to write, if one of a pair is missing.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
+        let file = |name| variable(name).map(PathBuf::from);
+        let identity = (file("QUELL_ETCD_CERT"), file("QUELL_ETCD_KEY"));
+        let user = variable("QUELL_ETCD_USER").and_then(|user| user.into_string().ok());
+        let user = (user, file("QUELL_ETCD_PASSWORD_FILE"));
+        Ok(Self {
+            authority: file("QUELL_ETCD_CA"),
+            identity: both(identity, "QUELL_ETCD_CERT and QUELL_ETCD_KEY")?,
+            user: both(user, "QUELL_ETCD_USER and QUELL_ETCD_PASSWORD_FILE")?,
+        })
+    }
+
     /// Reads the files.
     ///
     /// # Errors
@@ -166,4 +184,36 @@ fn read(path: &Path) -> Result<Vec<u8>, EtcdAccessError> {
         path: path.to_owned(),
         source,
     })
+}
+
+/// Two values that belong together, if they are set.
+fn both<A, B>(pair: (Option<A>, Option<B>), names: &str) -> Result<Option<(A, B)>, String> {
+    match pair {
+        (Some(one), Some(other)) => Ok(Some((one, other))),
+        (None, None) => Ok(None),
+        _ => Err(format!("set both of {names}, or neither")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_give_both_of_a_pair_or_neither() {
+        let read = |set: &[(&str, &str)]| {
+            EtcdAccess::from_variables(|name| {
+                let found = set.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| value.into())
+            })
+        };
+        let none = read(&[]).unwrap();
+        assert!(none.authority.is_none() && none.identity.is_none() && none.user.is_none());
+        let user = ("QUELL_ETCD_USER", "ann");
+        let all = read(&[user, ("QUELL_ETCD_PASSWORD_FILE", "secret")]).unwrap();
+        assert_eq!(all.user, Some(("ann".to_owned(), "secret".into())));
+        let error = read(&[user]).unwrap_err();
+        assert!(error.contains("or neither"), "{error}");
+        assert!(read(&[("QUELL_ETCD_KEY", "a.key")]).is_err());
+    }
 }

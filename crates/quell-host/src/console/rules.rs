@@ -171,7 +171,8 @@ async fn edit(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     let asked = Fields::new(&request);
     let (place, number) = (place(&asked), asked.get("version").parse().ok());
     let stored = store_at(&*pages.host, place)?;
-    let newest = Newest::read(&*stored.store).await?;
+    let newest = Newest::read(&*stored.store).await;
+    let newest = newest.map_err(|error| failed(&error))?;
     let (shown, note) = match number {
         Some(number) => {
             let version = stored.store.version(number).await;
@@ -220,7 +221,8 @@ fn mendable(damage: &str, shown: Option<&Version>) -> String {
 async fn check(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     pages.shell.editor(&request)?;
     let form = Form::read(&pages.shell, request).await?;
-    let newest = Newest::read(&*store_at(&*pages.host, form.place)?.store).await?;
+    let newest = Newest::read(&*store_at(&*pages.host, form.place)?.store).await;
+    let newest = newest.map_err(|error| failed(&error))?;
     Ok(html(&form.check(&pages, newest).await?))
 }
 
@@ -260,7 +262,8 @@ impl<'a> EditPage<'a> {
         let form = &mut self.form;
         let store = store_at(&*pages.host, form.place)?.store;
         store.url().clone_into(&mut self.url);
-        let newest = Newest::read(&*store).await?;
+        let newest = Newest::read(&*store).await;
+        let newest = newest.map_err(|error| failed(&error))?;
         if !form.rule.is_empty() {
             form.text = form.edited(pages, &newest).await?;
             form.rule.clear();

@@ -1,6 +1,9 @@
-//! A client's side of questions and of administration: a query, or a key, as JSON.
+//! A client's side of questions and of administration: a query of a few words, and a query, or a key, as JSON.
+
+use std::num::NonZeroU64;
 
 use quell_core::descriptor::{Descriptor, Query};
+use quell_core::query_bounds::{QueryError, check_domain, push_entry};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
@@ -13,6 +16,24 @@ pub enum EncodeError {
     /// JSON strings cannot have arbitrary bytes.
     #[error("the value of entry {0:?} is not UTF-8: ask over RESP, which takes any bytes")]
     BinaryValue(String),
+}
+
+/// The query with one descriptor of these entries.
+///
+/// # Errors
+/// [`QueryError`] if a server would not take it: a name stands twice, or something is too long.
+pub fn build_query<'a>(
+    domain: &'a str,
+    entries: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    cost: NonZeroU64,
+) -> Result<Query<'a>, QueryError> {
+    check_domain(domain)?;
+    let mut descriptor = Descriptor::new();
+    descriptor.cost = cost.into();
+    for (name, value) in entries {
+        push_entry(&mut descriptor, name.into(), value.into())?;
+    }
+    Ok(Query::with_descriptors(domain, vec![descriptor]))
 }
 
 /// Writes a query as the body of `/v1/acquire` or `/v1/peek`.

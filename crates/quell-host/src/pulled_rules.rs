@@ -1,23 +1,24 @@
-//! Pulled: the first line of a file that was pulled, which says what a push of it expects.
+//! Pulled rules: the first line of a file that was pulled, which says what a push of it expects.
 
 use quell::rule_store::{Entry, Head};
 
-use super::rule_store::when;
+use crate::wait::instant;
 
 /// Beginning of the line.
 const BEGINNING: &str = "# quell rules: version ";
 
 /// The version that a text was made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Origin {
-    pub(super) number: u64,
+pub struct Origin {
+    /// Its number.
+    pub number: u64,
     /// Known if it stood in a file.
-    pub(super) digest: Option<String>,
+    pub digest: Option<String>,
 }
 
 impl Origin {
     /// Returns true if `head` is that version.
-    pub(super) fn is(&self, head: Option<&Head>) -> bool {
+    pub(crate) fn is(&self, head: Option<&Head>) -> bool {
         head.is_some_and(|head| {
             let digest = self.digest.as_deref();
             head.number() == self.number && digest.is_none_or(|digest| head.digest() == digest)
@@ -26,14 +27,16 @@ impl Origin {
 }
 
 /// The line that is written above a version that is pulled.
-pub(super) fn line(entry: &Entry) -> String {
+#[must_use]
+pub fn line(entry: &Entry) -> String {
     let (number, digest) = (entry.head.number(), entry.head.digest());
-    let (who, when) = (&entry.who, when(entry));
+    let (who, when) = (&entry.who, instant(entry.at_ms));
     format!("{BEGINNING}{number} ({digest}), pushed by {who} at {when}")
 }
 
 /// The text without that line, and what the line says, if it stands there.
-pub(super) fn take_line(text: &str) -> (Option<Origin>, &str) {
+#[must_use]
+pub fn take_line(text: &str) -> (Option<Origin>, &str) {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     match read(first) {
         Some(origin) => (Some(origin), rest),
