@@ -14,7 +14,7 @@ use crate::pulled_rules::Origin;
 use crate::rule_versions::{RuleVersions, RuleVersionsError};
 use crate::wait::instant;
 
-/// What is said of a push, beside the text.
+/// Terms of a push, beside the text.
 #[derive(Clone, Debug, Default)]
 pub struct PushTerms {
     /// The version that must be the newest.
@@ -23,18 +23,18 @@ pub struct PushTerms {
     pub who: String,
     /// Reason, for the history.
     pub note: String,
-    /// Whether nothing is changed.
+    /// True if nothing is to be changed.
     pub is_dry_run: bool,
 }
 
-/// What shall be the newest version.
+/// Text that is to be the newest version.
 #[derive(Debug)]
 pub struct ProposedText<'a> {
     /// The rules, as YAML.
     pub text: &'a str,
     /// Its meaning.
     pub loaded: LoadedRules,
-    /// What is said of the change before the rules that differ.
+    /// Remark on the change, before the rules that differ.
     pub remark: String,
 }
 
@@ -51,11 +51,11 @@ pub struct RulePush {
 /// The outcome of a push.
 #[derive(Debug, Default, Serialize)]
 pub struct PushReport {
-    /// Whether the store has the text, or would have it but for a dry run.
+    /// True if the store has the text, or would have it but for a dry run.
     pub ok: bool,
-    /// Whether there is a new version.
+    /// True if there is a new version.
     pub pushed: bool,
-    /// Whether it was a dry run.
+    /// True if it was a dry run.
     pub dry_run: bool,
     /// The newest version now.
     pub version: Option<u64>,
@@ -63,7 +63,7 @@ pub struct PushReport {
     pub from: Option<u64>,
     /// The rules that differ.
     pub changes: RuleChanges,
-    /// Why nothing was pushed.
+    /// Reason why nothing was pushed.
     pub reason: Option<String>,
     /// Mistakes in the text.
     pub problems: Vec<Problem>,
@@ -122,7 +122,7 @@ impl RulePush {
         self.newest.version.as_ref()
     }
 
-    /// What is wrong with the newest version.
+    /// Faults of the newest version.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let unknown = self.domains.is_none().then(|| {
@@ -136,7 +136,8 @@ impl RulePush {
             .collect()
     }
 
-    /// Why nothing may be pushed: the newest version is not the expected one, which the terms name or else a file.
+    /// Reason why nothing may be pushed: the newest version is not the expected one, which the terms or else a
+    /// file name.
     #[must_use]
     pub fn unmet(&self, in_file: Option<Origin>) -> Option<String> {
         let said = self.terms.expected.map(|number| Origin {

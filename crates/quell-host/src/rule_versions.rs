@@ -13,24 +13,24 @@ pub struct RuleVersions {
     pub(crate) store: Arc<dyn RuleStore>,
 }
 
-/// Why versions cannot be read or written. The text says what to do.
+/// Reason why versions cannot be read or written. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleVersionsError {
     /// They cannot be read.
     #[error("cannot read the rules in {url}")]
     Read {
-        /// Its URL; shows no password.
+        /// URL of the store; shows no password.
         url: String,
-        /// Why.
+        /// Cause.
         source: RuleStoreError,
     },
     /// None can be added.
     #[error("cannot write the rules to {url}")]
     Write {
-        /// Its URL; shows no password.
+        /// URL of the store; shows no password.
         url: String,
-        /// Why.
+        /// Cause.
         source: RuleStoreError,
     },
     /// A push was not answered.
@@ -38,15 +38,15 @@ pub enum RuleVersionsError {
         "nobody knows whether {url} has the new version: do the same again, it is not added twice"
     )]
     Unknown {
-        /// Its URL; shows no password.
+        /// URL of the store; shows no password.
         url: String,
-        /// What is known of it.
+        /// Cause, as far as it is known.
         source: RuleStoreError,
     },
     /// There is no such version.
     #[error("{url} has no version {number}: `quell rules history` lists those that are kept")]
     NoVersion {
-        /// Its URL; shows no password.
+        /// URL of the store; shows no password.
         url: String,
         /// The version that is meant.
         number: u64,
