@@ -287,7 +287,8 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &str = "domain: shop\nrules: [{ name: login, limit: 5/min }]";
+    const TEXT: &str =
+        "domain: shop\nrules: [{ name: login, algorithm: sliding_log, limit: 5/min }]";
 
     fn proposed(text: &str) -> ProposedText<'_> {
         ProposedText {

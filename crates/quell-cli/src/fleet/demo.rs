@@ -64,7 +64,7 @@ impl RunDemo {
                 stopped = tokio::signal::ctrl_c() => stopped.context("cannot wait for Ctrl-C")?,
             }
             let result = demo.close().await?;
-            output::line(&result)?;
+            output::line(result)?;
             Ok(Exit::fine_if(result.is_within_limit()))
         });
         runtime.shutdown_background();
