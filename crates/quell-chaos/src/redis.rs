@@ -141,7 +141,7 @@ impl Store {
                 (redis.url(), vec![redis])
             }
             "sentinel" => {
-                let watched = Watched::start(extras, rng).await?;
+                let watched = SentinelSetup::start(extras, rng).await?;
                 let (url, mut servers) = (watched.url(), vec![watched.primary, watched.replica]);
                 servers.extend(watched.sentinels);
                 (url, servers)
@@ -157,14 +157,14 @@ impl Store {
 
 /// A primary with a replica, watched by three sentinels.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct SentinelSetup {
     pub(crate) primary: Redis,
     pub(crate) replica: Redis,
     pub(crate) sentinels: Vec<Redis>,
     url: String,
 }
 
-impl Watched {
+impl SentinelSetup {
     /// The primary is started with these extras.
     pub(crate) async fn start(extras: Extras, rng: &mut Rng) -> Result<Self> {
         let primary = Redis::start_by(extras, &[], Some(rng)).await?;
@@ -176,7 +176,7 @@ impl Watched {
             port,
         } = primary;
         let started =
-            spawn_blocking(move || kit::sentinel::Watched::watch(server, front, DOWN_AFTER));
+            spawn_blocking(move || kit::sentinel::SentinelSetup::watch(server, front, DOWN_AFTER));
         let started = started.await?;
         let url = started.url();
         let plain = |server| Redis::new(server, None, None);

@@ -21,7 +21,9 @@ use quell_host::caller::{AUTHORIZATION, TOKEN};
 use quell_host::console::host::FAILED_LOGINS;
 use quell_host::health::Phase;
 use quell_host::http_connection::{ConnectionEnd, ConnectionState, HttpBounds};
-use quell_host::listen::{Accepted, ListenScope, ListenSettings, Listener as HostListener};
+use quell_host::listen::{
+    Accepted, ListenScope, ListenSettings, Listener as HostListener, MeteredStream,
+};
 use quell_host::numbers::ListenerMetrics;
 use quell_host::requests::Requests;
 use tokio::sync::watch;
@@ -29,10 +31,6 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use crate::gate::Peer;
-
-mod metered;
-
-use metered::Metered;
 
 /// Longest time for a handshake, and for the head of a request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,7 +141,8 @@ async fn converse<S, B>(
     let state = Arc::new(ConnectionState::new(Arc::clone(&requests)));
     // A connection without a request is idle from its first byte on, in any version.
     state.mark_framed();
-    let stream = Metered::new(stream);
+    let mut stream = MeteredStream::new(stream);
+    stream.count_frames(&[]);
     let (from, own) = (remote.clone(), Arc::clone(&state));
     let service = service_fn(move |mut request: Request<Incoming>| {
         requests.begin();

@@ -19,10 +19,12 @@ use crate::numbers::{ListenerMetrics, Refused};
 use crate::tls::Acceptor;
 
 mod handshake;
+mod metered;
 mod overhead;
 mod socket;
 mod stream;
 
+pub use metered::MeteredStream;
 pub use stream::Stream;
 
 use handshake::Handshakes;

@@ -27,7 +27,7 @@ pub(crate) fn behind(proxy: &Proxy) -> RedisStoreBuilder {
 }
 
 /// A node on a store behind a proxy, which it has asked once, and a second node that sees what is charged.
-struct Watched {
+struct ObservedNode {
     server: Server,
     proxy: Proxy,
     node: Node,
@@ -35,13 +35,13 @@ struct Watched {
 }
 
 /// One of `nodes` nodes, each of which has its share of 100.
-async fn watched(nodes: u32, timeout: Duration) -> Watched {
+async fn watched(nodes: u32, timeout: Duration) -> ObservedNode {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
     let store = behind(&proxy).timeout(timeout);
     let node = Node::new(store, declaring(&[window(100)], share(nodes)));
     node.until_back("warm").await;
-    Watched {
+    ObservedNode {
         watcher: Node::new(server.store(), rules(&[window(100)])),
         server,
         proxy,
@@ -133,7 +133,7 @@ async fn a_store_that_refuses_to_write_admits_the_share_and_no_more() {
 /// A caller that goes away while the debt is paid erases none of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_goes_away_erases_no_debt() {
-    let Watched {
+    let ObservedNode {
         server,
         proxy,
         node,
@@ -158,7 +158,7 @@ async fn a_caller_that_goes_away_erases_no_debt() {
 /// Without any calls the server finds the store, and pays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_node_finds_the_store_and_pays() {
-    let Watched {
+    let ObservedNode {
         server: _server,
         proxy,
         node,
@@ -335,7 +335,7 @@ async fn a_log_that_finds_no_room_is_refused() {
 /// second share, however often the store comes and goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
-    let Watched {
+    let ObservedNode {
         server,
         proxy,
         node,
@@ -378,7 +378,7 @@ async fn a_payment_without_an_answer_is_made_once_and_frees_no_share() {
 /// One of two nodes is cut off: it uses its half in addition to the other's whole limit, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_of_two_that_is_cut_off_adds_its_half_and_no_more() {
-    let Watched {
+    let ObservedNode {
         server,
         proxy,
         node: cut_off,

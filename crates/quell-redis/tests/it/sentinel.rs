@@ -6,7 +6,7 @@ use quell::rule_store::RuleStore;
 use quell::{Limit, Query};
 use quell_conformance::rule_store::push;
 use quell_redis::{RedisRules, RedisStore, StoreUrl};
-use quell_testkit::redis::sentinel::Watched;
+use quell_testkit::redis::sentinel::SentinelSetup;
 use quell_testkit::redis::{Options, Redis};
 
 use crate::fallback::{Node, declaring, share};
@@ -15,11 +15,11 @@ use crate::lost_memory::{bucket, is_quiet, leased, left_of_new_key};
 use crate::patience::until_it;
 use crate::server::try_command;
 
-fn watched() -> Watched {
-    Watched::start(Duration::from_millis(500))
+fn watched() -> SentinelSetup {
+    SentinelSetup::start(Duration::from_millis(500))
 }
 
-fn url(watched: &Watched) -> StoreUrl {
+fn url(watched: &SentinelSetup) -> StoreUrl {
     watched.url().parse().unwrap()
 }
 

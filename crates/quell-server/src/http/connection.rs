@@ -21,7 +21,7 @@ use super::fast_path::{self, Exit};
 use super::reply::Endless;
 use super::requests::Requests;
 use super::service::HttpService;
-use super::stream::MeteredStream;
+use super::stream::TimedStream;
 use super::unread::SharedBody;
 use super::{origin, reply};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
@@ -246,19 +246,17 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     let mut phase = service.shared.phase.subscribe();
     let (remote, certificate, buffers) = (accepted.remote, accepted.certificate, accepted.buffers);
     let (config, requests) = (&service.shared.config, Arc::<Requests>::default());
-    let mut watched = MeteredStream::new(accepted.stream, config, Arc::clone(&requests), &buffers);
+    let mut stream = TimedStream::new(accepted.stream, config, Arc::clone(&requests), &buffers);
     let shown = certificate.as_deref();
-    match fast_path::serve(&mut watched, &service, shown, &requests, &mut phase).await {
+    match fast_path::serve(&mut stream, &service, shown, &requests, &mut phase).await {
         Ok(Exit::Closed) => return,
         Ok(Exit::Fallback(begun)) => {
-            if may_be_http2(&begun) {
-                if !watched.draw(CONNECTION_HTTP2) {
-                    service.numbers.refused.add(Refused::Buffers);
-                    return close_lingering(watched.into_inner(), &FULL_HTTP2).await;
-                }
-                watched.count_frames();
+            let may_be_http2 = may_be_http2(&begun);
+            if may_be_http2 && !stream.draw(CONNECTION_HTTP2) {
+                service.numbers.refused.add(Refused::Buffers);
+                return close_lingering(stream.into_inner(), &FULL_HTTP2).await;
             }
-            watched.give_back(begun);
+            stream.give_back(begun, may_be_http2);
         }
         Err(error) => return end(&service, &remote, phase).note(&error),
     }
@@ -273,7 +271,7 @@ pub(crate) async fn run(accepted: Accepted, service: Arc<HttpService>) {
     };
     // In a box, so that a connection that never gets here stays small.
     let end = end(&service, &remote, phase);
-    Box::pin(end.serve(&service.builder, watched, handler, &state)).await;
+    Box::pin(end.serve(&service.builder, stream, handler, &state)).await;
 }
 
 /// End of a connection.

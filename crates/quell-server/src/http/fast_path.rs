@@ -23,7 +23,7 @@ use super::caller::authenticate;
 use super::origin::LastHost;
 use super::requests::Requests;
 use super::service::HttpService;
-use super::stream::MeteredStream;
+use super::stream::TimedStream;
 use super::{ask, reply};
 use crate::access::{Caller, ClientCertificate};
 use crate::health::Phase;
@@ -48,7 +48,7 @@ pub(super) enum Exit {
 /// # Errors
 /// If the connection breaks off, or nothing moves on it for too long.
 pub(super) async fn serve(
-    stream: &mut MeteredStream,
+    stream: &mut TimedStream,
     service: &HttpService,
     certificate: Option<&ClientCertificate>,
     requests: &Requests,
@@ -119,7 +119,7 @@ pub(super) async fn serve(
 }
 
 /// Sends all of it.
-async fn send(stream: &mut MeteredStream, output: &[u8]) -> io::Result<()> {
+async fn send(stream: &mut TimedStream, output: &[u8]) -> io::Result<()> {
     stream.write_all(output).await?;
     stream.flush().await
 }
@@ -181,7 +181,7 @@ async fn wait(
     asked: &ParsedQuestion<'_>,
     plan: Plan<'_>,
     phase: &watch::Receiver<Phase>,
-    stream: &mut MeteredStream,
+    stream: &mut TimedStream,
     output: &mut Vec<u8>,
 ) -> io::Result<bool> {
     let mut call = pin!(ask::ask_planned(shared, &asked.query, plan, &asked.caller));

@@ -1,4 +1,4 @@
-//! Watched: a stream that ends when nothing moves on it for a while.
+//! Timed stream: a stream that ends when nothing moves on it for a while.
 //!
 //! hyper limits the time for heads only, so a client that never reads its answer would keep its place.
 //! One timer per connection is enough. It is set again only when it fires, since a move sets a flag and
@@ -9,8 +9,6 @@
 //! received, the buffer that it reads into, and what the client does not read. hyper keeps its read buffer
 //! for the next request, so what was drawn for a long one stays drawn until the connection ends. Nothing
 //! is read from a client that does not read its answers.
-//!
-//! Of a connection that may speak HTTP/2 it counts the frames.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSlice};
@@ -20,7 +18,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use quell_protocol::callers::FrameMeter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -31,7 +28,7 @@ use super::requests::Requests;
 use crate::budget::{BudgetShare, CallerBudget};
 use crate::config::Config;
 use crate::hang_up::{HangUpWatch, has_hung_up};
-use crate::listen::{LINGER, LINGER_BYTES, Stream};
+use crate::listen::{MeteredStream, Stream};
 
 /// hyper's first buffer for reading, and for writing: small enough for ten thousand connections.
 const FIRST: usize = 8 * 1_024;
@@ -48,8 +45,8 @@ const MAX_DRAWN: usize = 1_024 * 1_024;
 
 /// A stream with a timer and a budget.
 #[derive(Debug)]
-pub(super) struct MeteredStream {
-    inner: Stream,
+pub(super) struct TimedStream {
+    inner: MeteredStream,
     /// Bytes that were read and given back.
     given_back: Vec<u8>,
     timeout: Duration,
@@ -62,24 +59,10 @@ pub(super) struct MeteredStream {
     output: BudgetShare,
     /// The task that would read if that were less.
     reader: Option<Waker>,
-    /// Set where the connection may speak HTTP/2.
-    frames: Option<FrameMeter>,
-    end: Option<End>,
+    /// True if the budget had no room for it.
+    is_full: bool,
     hang_up: HangUpWatch,
 }
-
-/// Reason why its last bytes were sent.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    /// The budget has no room for it.
-    Full,
-    /// The client sent too many frames. This many bytes of what it still sends are read and dropped, since
-    /// closing a connection with unread bytes discards what was sent last.
-    Flooded(usize),
-}
-
-/// A `GOAWAY` with `ENHANCE_YOUR_CALM` (RFC 9113, 6.8).
-const CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11];
 
 /// hyper's read buffer: the part of a head that was received, and room for more.
 #[derive(Debug)]
@@ -108,7 +91,7 @@ impl ReadRoom {
     }
 }
 
-impl MeteredStream {
+impl TimedStream {
     pub(super) fn new(
         inner: Stream,
         config: &Config,
@@ -116,7 +99,7 @@ impl MeteredStream {
         buffers: &Arc<CallerBudget>,
     ) -> Self {
         Self {
-            inner,
+            inner: MeteredStream::new(inner),
             given_back: Vec::new(),
             timeout: config.idle_timeout,
             timer: Box::pin(tokio::time::sleep(config.header_timeout)),
@@ -130,15 +113,9 @@ impl MeteredStream {
             unsent: 0,
             output: buffers.share_of_answers(),
             reader: None,
-            frames: None,
-            end: None,
+            is_full: false,
             hang_up: HangUpWatch::default(),
         }
-    }
-
-    /// Counts the frames of HTTP/2 from the next byte on, which has to be the connection's first.
-    pub(super) fn count_frames(&mut self) {
-        self.frames = Some(FrameMeter::new(Instant::now().into_std()));
     }
 
     /// Draws `bytes` for the requests of this connection. Returns whether the budget has as much.
@@ -153,7 +130,7 @@ impl MeteredStream {
 
     /// The stream, for a last answer.
     pub(super) fn into_inner(self) -> Stream {
-        self.inner
+        self.inner.into_inner()
     }
 
     /// Notes how much of `all` bytes was sent. Fails if the budget has no room for the rest.
@@ -175,21 +152,10 @@ impl MeteredStream {
         }
         let kept = Some(self.unsent.min(MAX_DRAWN).next_power_of_two());
         let kept = kept.filter(|kept| *kept > FIRST).unwrap_or_default();
-        if matches!(self.end, Some(End::Full)) || !self.output.resize(kept) {
+        if self.is_full || !self.output.resize(kept) {
             return Poll::Ready(Err(ErrorKind::OutOfMemory.into()));
         }
-        if let Some(frames) = &mut self.frames {
-            frames.wrote(count);
-        }
         self.watch(context, sent)
-    }
-
-    /// Result of a write for hyper, if the end has come.
-    fn sent_after_end(&self, bytes: usize) -> Option<Poll<io::Result<usize>>> {
-        self.end.map(|end| match end {
-            End::Full => Poll::Pending,
-            End::Flooded(_) => Poll::Ready(Ok(bytes)),
-        })
     }
 
     /// Reads from the client.
@@ -228,52 +194,23 @@ impl MeteredStream {
     /// Ends a connection for which the budget has no room. Sends the reason if nothing else waits to be
     /// sent.
     fn refuse(&mut self) -> io::Error {
-        self.end = Some(End::Full);
-        self.send_last(&reply::overloaded(reply::FULL));
+        self.is_full = true;
+        if self.unsent == 0 {
+            // Not repeated if the client does not take all of it at once.
+            let mut context = Context::from_waker(Waker::noop());
+            let last = reply::overloaded(reply::FULL);
+            let _ = Pin::new(&mut self.inner).poll_write(&mut context, &last);
+        }
         ErrorKind::OutOfMemory.into()
     }
 
-    /// Ends a connection whose client sent too many frames, likewise.
-    fn calm(&mut self) {
-        self.end = Some(End::Flooded(LINGER_BYTES));
-        self.send_last(&CALM);
-        // One that reads knows at once that no more comes.
-        let _ = Pin::new(&mut self.inner).poll_shutdown(&mut Context::from_waker(Waker::noop()));
-        self.timer.as_mut().reset(Instant::now() + LINGER);
-    }
-
-    /// Sends these bytes if no others wait to be sent. They are not repeated if the client does not take all of
-    /// them at once.
-    fn send_last(&mut self, last: &[u8]) {
-        if self.unsent == 0 {
-            let mut context = Context::from_waker(Waker::noop());
-            let _ = Pin::new(&mut self.inner).poll_write(&mut context, last);
+    /// Puts the connection's first bytes back, which are read again before new ones, and counts its frames if it
+    /// may speak HTTP/2.
+    pub(super) fn give_back(&mut self, begun: Vec<u8>, may_be_http2: bool) {
+        if may_be_http2 {
+            self.inner.count_frames(&begun);
         }
-    }
-
-    /// Reads and drops what a client still sends after [`CALM`], for a moment.
-    fn drop_rest(&mut self, left: usize, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut left = left;
-        let mut scratch = [0; LITTLE];
-        while left > 0 && self.timer.as_mut().poll(context).is_pending() {
-            let mut part = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.inner).poll_read(context, &mut part) {
-                Poll::Pending => {
-                    self.end = Some(End::Flooded(left));
-                    return Poll::Pending;
-                }
-                Poll::Ready(Ok(())) if !part.filled().is_empty() => {
-                    left = left.saturating_sub(part.filled().len());
-                }
-                Poll::Ready(_) => break,
-            }
-        }
-        Poll::Ready(Err(ErrorKind::QuotaExceeded.into()))
-    }
-
-    /// Puts bytes back, which are read again before new ones.
-    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
-        self.given_back = bytes;
+        self.given_back = begun;
     }
 
     /// Notes a move. If there was none, checks the timer.
@@ -312,7 +249,7 @@ impl MeteredStream {
 
 /// Reads less than hyper's buffer has room for, so that it does not grow.
 fn read_little(
-    stream: &mut Stream,
+    stream: &mut MeteredStream,
     context: &mut Context<'_>,
     buffer: &mut ReadBuf<'_>,
 ) -> Poll<io::Result<()>> {
@@ -324,38 +261,25 @@ fn read_little(
     moved
 }
 
-impl AsyncRead for MeteredStream {
+impl AsyncRead for TimedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Some(End::Flooded(left)) = self.end {
-            return self.drop_rest(left, context);
-        }
-        let before = buffer.filled().len();
-        let moved = self.receive(context, buffer);
-        let came = buffer.filled().get(before..).unwrap_or_default();
-        if let Some(frames) = &mut self.frames
-            && !frames.read(came, || Instant::now().into_std())
-        {
-            buffer.set_filled(before);
-            self.calm();
-            return self.drop_rest(LINGER_BYTES, context);
-        }
-        moved
+        self.receive(context, buffer)
     }
 }
 
-impl AsyncWrite for MeteredStream {
+impl AsyncWrite for TimedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let sent = match self.sent_after_end(bytes.len()) {
-            Some(sent) => sent,
-            None => Pin::new(&mut self.inner).poll_write(context, bytes),
+        let sent = match self.is_full {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.inner).poll_write(context, bytes),
         };
         self.wrote(bytes.len(), sent, context)
     }
@@ -366,9 +290,9 @@ impl AsyncWrite for MeteredStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let all = slices.iter().map(|slice| slice.len()).sum();
-        let sent = match self.sent_after_end(all) {
-            Some(sent) => sent,
-            None => Pin::new(&mut self.inner).poll_write_vectored(context, slices),
+        let sent = match self.is_full {
+            true => Poll::Pending,
+            false => Pin::new(&mut self.inner).poll_write_vectored(context, slices),
         };
         self.wrote(all, sent, context)
     }
@@ -378,12 +302,12 @@ impl AsyncWrite for MeteredStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let watched = &mut *self;
-        let (socket, hang_up) = (watched.inner.as_fd(), &watched.requests.hang_up);
+        let own = &mut *self;
+        let (socket, hang_up) = (own.inner.as_fd(), &own.requests.hang_up);
         // hyper flushes each time that it has looked for an answer.
-        watched.hang_up.look(socket, hang_up, context);
-        let flushed = Pin::new(&mut watched.inner).poll_flush(context);
-        watched.watch_end(context, flushed)
+        own.hang_up.look(socket, hang_up, context);
+        let flushed = Pin::new(&mut own.inner).poll_flush(context);
+        own.watch_end(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

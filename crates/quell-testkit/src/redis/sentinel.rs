@@ -6,7 +6,7 @@ use super::{Options, Redis};
 
 /// The primary, its replica, and who watches them.
 #[derive(Debug)]
-pub struct Watched {
+pub struct SentinelSetup {
     /// The primary, when it starts.
     pub primary: Redis,
     /// Its replica.
@@ -15,7 +15,7 @@ pub struct Watched {
     pub sentinels: Vec<Redis>,
 }
 
-impl Watched {
+impl SentinelSetup {
     /// Starts them; a primary is down when it has been silent for so long.
     pub fn start(down_after: Duration) -> Self {
         let primary = Redis::start(&[]);
