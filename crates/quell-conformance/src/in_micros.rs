@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use delegate::delegate;
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView, Placed,
-    Store, StoreError,
+    Store, StoreResult,
 };
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
@@ -36,20 +37,13 @@ fn round(decision: &mut Decision) {
 }
 
 impl<S: Store> Store for InMicros<S> {
-    fn install(&self, changes: &Changes) {
-        self.0.install(changes);
-    }
-
-    fn most_holds(&self, rung: Rung) -> usize {
-        self.0.most_holds(rung)
-    }
-
-    fn most_learned(&self, rung: Rung) -> usize {
-        self.0.most_learned(rung)
-    }
-
-    fn most_units(&self, rung: Rung) -> u64 {
-        self.0.most_units(rung)
+    delegate! {
+        to self.0 {
+            fn install(&self, changes: &Changes);
+            fn most_holds(&self, rung: Rung) -> usize;
+            fn most_learned(&self, rung: Rung) -> usize;
+            fn most_units(&self, rung: Rung) -> u64;
+        }
     }
 
     async fn decide(
@@ -57,7 +51,7 @@ impl<S: Store> Store for InMicros<S> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
-    ) -> Result<Answer, StoreError> {
+    ) -> StoreResult<Answer> {
         let mut answer = self.0.decide(charges, operation, now).await?;
         answer.decisions.iter_mut().for_each(round);
         Ok(answer)
@@ -65,24 +59,14 @@ impl<S: Store> Store for InMicros<S> {
 }
 
 impl<S: HoldStore> HoldStore for InMicros<S> {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
+    async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now) -> StoreResult<Placed> {
         let mut placed = self.0.hold(set, claim, now).await?;
         placed.decisions.iter_mut().for_each(round);
         placed.wait = placed.wait.map(micros);
         Ok(placed)
     }
 
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
+    async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         let mut finished = self.0.end(id, ending, now).await?;
         if let Some(finished) = &mut finished {
             finished.wait = finished.wait.map(micros);
@@ -90,31 +74,28 @@ impl<S: HoldStore> HoldStore for InMicros<S> {
         Ok(finished)
     }
 
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
+    async fn advance(&self, id: &HoldId, now: Now) -> StoreResult<Option<(Duration, Vec<HoldId>)>> {
         let advanced = self.0.advance(id, now).await?;
         Ok(advanced.map(|(wait, next)| (micros(wait), next)))
     }
 
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        self.0.abandon(id, ending, now)
+    delegate! {
+        to self.0 {
+            fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId>;
+        }
     }
 }
 
 impl<S: AdminStore> AdminStore for InMicros<S> {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action<'_>,
-        now: Now,
-    ) -> Result<usize, StoreError> {
-        self.0.administer(set, action, now).await
+    delegate! {
+        to self.0 {
+            async fn administer(&self, set: &LimitSet<'_>, action: Action<'_>, now: Now)
+                -> StoreResult<usize>;
+            async fn ban_count(&self, now: Now) -> StoreResult<usize>;
+        }
     }
 
-    async fn view(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<KeyView>, StoreError> {
+    async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
         let mut all = self.0.view(set, now).await?;
         for KeyView { holds, .. } in &mut all {
             holds
@@ -125,13 +106,9 @@ impl<S: AdminStore> AdminStore for InMicros<S> {
         Ok(all)
     }
 
-    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, StoreError> {
+    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> StoreResult<BanList> {
         let mut bans = self.0.ban_page(page, now).await?;
         bans.for_each(|ban| ban.left = micros(ban.left));
         Ok(bans)
-    }
-
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
-        self.0.ban_count(now).await
     }
 }

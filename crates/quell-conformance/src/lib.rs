@@ -35,6 +35,7 @@ mod model_ids;
 pub mod rule_store;
 mod rules;
 mod rungs;
+mod scripted;
 mod warming;
 
 pub use holds::{
@@ -46,6 +47,7 @@ pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
 use rules::{Random, random_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
+pub use scripted::ScriptedStore;
 pub use warming::warms_as_model_in_micros;
 
 /// A limiter on `store` whose clock stands still until it is moved, and that clock.

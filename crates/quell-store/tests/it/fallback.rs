@@ -1,268 +1,20 @@
 //! The fallback over the model: it forwards the store's decisions, remembers refusals correctly, and
 //! answers as declared while the store fails.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock, SystemClock};
-use quell::store::{
-    Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, KeyView,
-    LeaseStore, Paid, Placed, Store, StoreError, Totals,
-};
-use quell::{Cost, Ending, Limit, Limiter, Query, RetryAfter};
-use quell_conformance::{
-    ModelStore, exact_in_parallel, holds_and_remembers_as_model, remembers_as_model,
-};
-use quell_core::charge::{LimitSet, Operation};
-use quell_core::claim::Claim;
-use quell_core::hold::HoldId;
+use quell::{Cost, Limit, Limiter, Query, RetryAfter};
+use quell_conformance::{exact_in_parallel, holds_and_remembers_as_model, remembers_as_model};
 use quell_core::on_failure::OnFailure;
-use quell_core::policy::Rung;
-use quell_core::rule::Changes;
-use quell_core::time::{Now, Wall};
+use quell_core::time::Now;
 use quell_store::fallback::FallbackStore;
-use quell_store::remote::{
-    FailureKind, HoldFailure, RemoteFailure, RemoteStore, ServerStatus, SetFailure,
-};
 use quell_testkit::wait::until_some;
 
+use crate::remote_model::RemoteModel;
 use crate::rules::{rule, shop};
-
-/// The model as a store with one server, which fails on demand.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RemoteModel {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    model: ModelStore,
-    is_gone: AtomicBool,
-}
-
-impl RemoteModel {
-    pub(crate) fn set_gone(&self, is_gone: bool) {
-        self.inner.is_gone.store(is_gone, Ordering::SeqCst);
-    }
-
-    fn answers(&self) -> Result<(), RemoteFailure> {
-        match self.inner.is_gone.load(Ordering::SeqCst) {
-            true => Err(RemoteFailure {
-                kind: FailureKind::NotRun,
-                reason: "it is gone".to_owned(),
-            }),
-            false => Ok(()),
-        }
-    }
-}
-
-/// The failure of a store that cannot fail.
-fn refused(error: &StoreError) -> RemoteFailure {
-    RemoteFailure {
-        kind: FailureKind::NotRun,
-        reason: error.to_string(),
-    }
-}
-
-impl fmt::Display for RemoteModel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("model")
-    }
-}
-
-impl Store for RemoteModel {
-    fn install(&self, changes: &Changes) {
-        self.inner.model.install(changes);
-    }
-
-    fn most_holds(&self, rung: Rung) -> usize {
-        self.inner.model.most_holds(rung)
-    }
-
-    fn most_learned(&self, rung: Rung) -> usize {
-        self.inner.model.most_learned(rung)
-    }
-
-    async fn decide(
-        &self,
-        charges: Charges<'_, '_>,
-        operation: Operation,
-        now: Now,
-    ) -> Result<Answer, StoreError> {
-        self.inner.model.decide(charges, operation, now).await
-    }
-}
-
-impl HoldStore for RemoteModel {
-    async fn hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<Placed, StoreError> {
-        self.inner.model.hold(set, claim, now).await
-    }
-
-    async fn end(
-        &self,
-        id: &HoldId,
-        ending: Ending,
-        now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
-        self.inner.model.end(id, ending, now).await
-    }
-
-    async fn advance(
-        &self,
-        id: &HoldId,
-        now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        self.inner.model.advance(id, now).await
-    }
-
-    fn abandon(&self, id: &HoldId, ending: Ending, now: Now) -> Vec<HoldId> {
-        self.inner.model.abandon(id, ending, now)
-    }
-}
-
-impl AdminStore for RemoteModel {
-    async fn administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action<'_>,
-        now: Now,
-    ) -> Result<usize, StoreError> {
-        self.inner.model.administer(set, action, now).await
-    }
-
-    async fn view(&self, set: &LimitSet<'_>, now: Now) -> Result<Vec<KeyView>, StoreError> {
-        self.inner.model.view(set, now).await
-    }
-
-    async fn ban_page(&self, page: &BanPage<'_>, now: Now) -> Result<BanList, StoreError> {
-        self.inner.model.ban_page(page, now).await
-    }
-
-    async fn ban_count(&self, now: Now) -> Result<usize, StoreError> {
-        self.inner.model.ban_count(now).await
-    }
-}
-
-impl RemoteStore for RemoteModel {
-    type Server = ();
-
-    fn servers(&self) -> Vec<()> {
-        vec![()]
-    }
-
-    fn server_of(&self, _key: &[u8], _scope: usize) {}
-
-    fn is_spread(&self) -> bool {
-        false
-    }
-
-    fn status(&self, _server: &(), _now: Instant) -> ServerStatus {
-        match self.is_any_gone() {
-            true => ServerStatus::Gone { is_probe_due: true },
-            false => ServerStatus::Up,
-        }
-    }
-
-    fn is_any_gone(&self) -> bool {
-        self.inner.is_gone.load(Ordering::SeqCst)
-    }
-
-    fn gone_reason(
-        &self,
-        _set: &LimitSet<'_>,
-        _claim: Option<&Claim<'_>>,
-        _now: Instant,
-    ) -> Option<String> {
-        self.answers().err().map(|failure| failure.reason)
-    }
-
-    fn longest_call(&self) -> Duration {
-        Duration::from_secs(10)
-    }
-
-    async fn probe(&self, _server: &()) -> Result<(), RemoteFailure> {
-        self.answers()
-    }
-
-    async fn check(&self) -> Result<(), RemoteFailure> {
-        self.answers()
-    }
-
-    async fn try_decide(
-        &self,
-        set: &LimitSet<'_>,
-        operation: Operation,
-        now: Now,
-    ) -> Result<Answer, SetFailure> {
-        self.answers()?;
-        let answer = self.decide(Charges::Set(set), operation, now).await;
-        let mut answer = answer.map_err(|error| refused(&error))?;
-        answer.store_time = Some(now.wall);
-        Ok(answer)
-    }
-
-    async fn try_give_back(
-        &self,
-        set: &LimitSet<'_>,
-        charged: Wall,
-        until: Wall,
-        now: Now,
-    ) -> Result<(), RemoteFailure> {
-        self.answers()?;
-        let returned = self.inner.model.give_back(set, charged, until, now).await;
-        returned.map_err(|error| refused(&error))
-    }
-
-    async fn try_pay(&self, set: &LimitSet<'_>, now: Now) -> Result<Answer, SetFailure> {
-        self.try_decide(set, Operation::Acquire, now).await
-    }
-
-    async fn try_hold(
-        &self,
-        set: &LimitSet<'_>,
-        claim: &Claim<'_>,
-        now: Now,
-    ) -> Result<(Placed, Wall), HoldFailure> {
-        self.answers()?;
-        let placed = self.hold(set, claim, now).await;
-        let placed = placed.map_err(HoldFailure::Refused)?;
-        Ok((placed, now.wall))
-    }
-
-    async fn try_administer(
-        &self,
-        set: &LimitSet<'_>,
-        action: Action<'_>,
-        now: Now,
-    ) -> Result<usize, RemoteFailure> {
-        self.answers()?;
-        let changed = self.administer(set, action, now).await;
-        changed.map_err(|error| refused(&error))
-    }
-
-    async fn try_sync(
-        &self,
-        set: &LimitSet<'_>,
-        totals: &Totals,
-        now: Now,
-    ) -> Result<Paid, RemoteFailure> {
-        self.answers()?;
-        let paid = self.inner.model.sync(set, totals, now).await;
-        paid.map_err(|error| refused(&error))
-    }
-
-    async fn others_owe(&self, _node: u64, _owes: bool) -> Result<bool, RemoteFailure> {
-        self.answers().map(|()| false)
-    }
-}
 
 #[tokio::test]
 async fn random_traces_have_the_answers_of_the_model_or_remembered_ones() {
@@ -356,7 +108,7 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     limiter.set_rules(vec![shop(vec![shared])]).unwrap();
     let ask = async || limiter.try_acquire(&Query::new("shop")).await.unwrap();
     assert!(!ask().await.degraded);
-    remote.set_gone(true);
+    remote.0.set_gone(true);
     let mut admitted = 0;
     for _ in 0..200 {
         let verdict = ask().await;
@@ -365,7 +117,7 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     }
     assert!((48..=50).contains(&admitted), "{admitted}");
     assert_eq!(limiter.store().fallback_numbers().owed, 1);
-    remote.set_gone(false);
+    remote.0.set_gone(false);
     // Shares continue for two seconds.
     let peeked = until_some("the store decides again", async || {
         let peeked = limiter.peek(&Query::new("shop")).await.unwrap();

@@ -1,7 +1,6 @@
 //! The auditor of leased and synced limits: silent while the store remembers, whatever the algorithm; and if it
 //! forgets what was charged, each process says by how much.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quell::Limit;
@@ -68,7 +67,7 @@ async fn is_seen(rule: Rule, tells: bool) {
     for node in 0..2 {
         assert_eq!(fleet.excess(node), Excess::default(), "{name}");
     }
-    fleet.store.0.forgets.store(true, Ordering::SeqCst);
+    fleet.store.forget_once();
     // A refusal is repeated for a second at most.
     let again = fleet.used(&[0, 1], 2_200).await;
     assert!(again > MAX - 100, "{again} of {name}");
@@ -98,7 +97,7 @@ async fn one_process_sees_its_own_calls() {
         let fleet = Fleet::new(2, &rules(limit.clone())[0].rules);
         let before = fleet.used(&[0], 1_200).await;
         assert_eq!(fleet.excess(0), Excess::default(), "{before} of {limit}");
-        fleet.store.0.forgets.store(true, Ordering::SeqCst);
+        fleet.store.forget_once();
         let again = fleet.used(&[0], 2_200).await;
         let excess = fleet.excess(0).calls;
         let all = before + again - MAX;

@@ -4,7 +4,6 @@
 use std::future::Future as _;
 use std::num::NonZeroU32;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -12,10 +11,11 @@ use std::time::Duration;
 use quell::clock::{Clock, ManualClock};
 use quell::store::memory::MemoryStore;
 use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter};
+use quell_conformance::ScriptedStore;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::rule::Rule;
-use quell_core::time::{Monotonic, Now, Wall};
+use quell_core::time::{Monotonic, Now};
 use quell_core::verdict::Verdict;
 use quell_shares::audit::Auditor;
 use quell_shares::plan::Drift;
@@ -23,15 +23,14 @@ use quell_shares::proof::KEPT;
 use quell_store::leased::LeasedStore;
 use quell_store::rungs::RungStore;
 
-use crate::rules::{rule, shop};
-use crate::slow_model::SlowModel;
+use crate::rules::{left, rule, shop};
 
 pub(crate) const TICK: Duration = Duration::from_micros(100);
 
 /// Nodes on one store, and one clock.
 pub(crate) struct Fleet {
-    pub(crate) nodes: Vec<Limiter<RungStore<LeasedStore<SlowModel>>>>,
-    pub(crate) store: SlowModel,
+    pub(crate) nodes: Vec<Limiter<RungStore<LeasedStore<ScriptedStore>>>>,
+    pub(crate) store: ScriptedStore,
     pub(crate) clock: Arc<ManualClock>,
 }
 
@@ -45,7 +44,7 @@ pub(crate) fn leased(mut rule: Rule, units: u64) -> Rule {
 
 impl Fleet {
     pub(crate) fn new(nodes: usize, rules: &[Rule]) -> Self {
-        let store = SlowModel::default();
+        let store = ScriptedStore::default();
         let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
         let nodes = (0..nodes).map(|_| {
             let leased = LeasedStore::new(store.clone(), Arc::clone(&clock) as _);
@@ -79,7 +78,7 @@ impl Fleet {
     }
 
     pub(crate) fn asked(&self) -> usize {
-        self.store.0.asked.load(Ordering::SeqCst)
+        self.store.calls()
     }
 
     pub(crate) fn held(&self, node: usize) -> u64 {
@@ -103,20 +102,20 @@ async fn a_strict_call_on_a_leased_key_says_that_it_is_in_use() {
         let query = Query::new("shop").entry("user", "alice");
         let query = query.cost(Cost::new(30).unwrap());
         fleet.nodes[0].try_acquire(&query).await.unwrap();
-        fleet.store.0.exists_until.load(Ordering::SeqCst)
+        fleet.store.exists_until()
     };
-    assert_eq!(said().await, 0, "nothing is known of the key");
+    assert_eq!(said().await, None, "nothing is known of the key");
     fleet.hold_some().await;
     let now = fleet.nodes[0].now().wall;
-    let until = Wall::from_nanos(said().await);
+    let until = said().await.unwrap();
     assert!(until > now && until <= now.saturating_add(KEPT));
     let query = Query::new("shop").entry("user", "alice");
     let reserved = fleet.nodes[0].reserve(&query, KEPT, None).await;
     assert!(reserved.unwrap().is_allow());
-    let until = Wall::from_nanos(fleet.store.0.exists_until.load(Ordering::SeqCst));
+    let until = fleet.store.exists_until().unwrap();
     assert!(until > now && until <= now.saturating_add(KEPT));
     fleet.clock.advance(KEPT);
-    assert_eq!(said().await, 0, "its lease is over");
+    assert_eq!(said().await, None, "its lease is over");
 }
 
 /// A window that is used up is asked for once a second. Before the next one there is nothing new, but for this.
@@ -129,7 +128,7 @@ async fn a_window_that_was_forgiven_on_the_store_is_open_within_two_seconds() {
         fleet.clock.advance(TICK);
     }
     // When the store is asked about the key again.
-    fleet.store.0.forgets.store(true, Ordering::SeqCst);
+    fleet.store.forget_once();
     let begun = fleet.clock_now();
     while !fleet.acquire(0, "alice").await.unwrap().is_allow() {
         fleet.clock.advance(Duration::from_millis(10));
@@ -277,7 +276,7 @@ async fn a_key_that_is_seldom_asked_for_is_decided_by_the_store() {
 async fn without_the_store_the_lease_is_used_up_and_then_it_fails() {
     let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
     fleet.hold_some().await;
-    fleet.store.0.is_gone.store(true, Ordering::SeqCst);
+    fleet.store.set_gone(true);
     let (held, asked) = (fleet.held(0), fleet.asked());
     assert!(held > 2);
     let mut allowed = 0;
@@ -289,7 +288,7 @@ async fn without_the_store_the_lease_is_used_up_and_then_it_fails() {
     // One request for the lease was lost. Since then each call asks for itself.
     assert!(fleet.asked() <= asked + 2);
     fleet.acquire(0, "alice").await.unwrap_err();
-    fleet.store.0.is_gone.store(false, Ordering::SeqCst);
+    fleet.store.set_gone(false);
     for _ in 0..500 {
         assert!(fleet.acquire(0, "alice").await.unwrap().is_allow());
         fleet.clock.advance(TICK);
@@ -332,7 +331,7 @@ async fn a_call_that_was_paused_uses_nothing_of_a_window_that_is_over() {
         clock: ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)),
         reading: Mutex::default(),
     });
-    let leases = LeasedStore::new(SlowModel::default(), Arc::clone(&clock) as _);
+    let leases = LeasedStore::new(ScriptedStore::default(), Arc::clone(&clock) as _);
     let store = RungStore::new(leases.clone(), MemoryStore::new());
     let limiter = Limiter::builder(store).clock(Arc::clone(&clock) as _);
     let limiter = limiter.build();
@@ -404,13 +403,8 @@ async fn leases_of_several_limits_are_charged_all_or_nothing() {
     assert!((90..=100).contains(&allowed), "{allowed} allowed");
     let query = Query::new("shop").entry("user", "alice");
     let verdict = fleet.nodes[0].peek(&query).await.unwrap();
-    let left = |name: &str| {
-        let mut decisions = verdict.decisions.iter();
-        let one = decisions.find(|one| &*one.rule == name).unwrap();
-        one.decision.remaining
-    };
-    assert_eq!(left("small"), 0);
-    assert!(left("per-user") >= 960, "{verdict:?}");
+    assert_eq!(left(&verdict, "small"), 0);
+    assert!(left(&verdict, "per-user") >= 960, "{verdict:?}");
 }
 
 /// Calls that another limit refuses do not count as asked for: no lease is charged for them again and again.
@@ -462,13 +456,13 @@ async fn what_is_on_its_way_back_counts_as_held_also_after_a_reload() {
     fleet.hold_some().await;
     let held = fleet.held(0);
     fleet.clock.advance(Duration::from_millis(250));
-    fleet.store.0.is_stuck.store(true, Ordering::SeqCst);
+    fleet.store.set_stuck(true);
     let mut returns = pin!(fleet.nodes[0].store().strict().give_back_surplus());
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..10 {
         assert!(returns.as_mut().poll(&mut context).is_pending());
     }
-    fleet.store.0.is_stuck.store(false, Ordering::SeqCst);
+    fleet.store.set_stuck(false);
     assert_eq!(fleet.held(0), 0, "it is on its way");
     fleet.nodes[0]
         .set_rules(vec![shop(rules.to_vec())])
@@ -502,7 +496,7 @@ async fn what_cannot_be_leased_is_decided_by_the_store() {
 async fn a_declared_answer_grants_nothing() {
     let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
     fleet.hold_some().await;
-    fleet.store.0.is_degraded.store(true, Ordering::SeqCst);
+    fleet.store.set_degraded(true);
     let held = fleet.held(0);
     let mut degraded = 0;
     for call in 1..=500 {

@@ -15,8 +15,8 @@ use quell_store::fallback::FallbackStore;
 use quell_store::leased::LeasedStore;
 use quell_testkit::wait::until_it;
 
-use crate::fallback::RemoteModel;
 use crate::leased::TICK;
+use crate::remote_model::RemoteModel;
 use crate::rules::{rule, shop};
 
 /// So few units come back in the test that none is whole.
@@ -66,7 +66,7 @@ impl Outage {
             let verdict = outage.ask(call % 2).await;
             assert!(verdict.is_allow() && !verdict.degraded);
         }
-        outage.store.set_gone(true);
+        outage.store.0.set_gone(true);
         outage
     }
 
@@ -95,7 +95,7 @@ impl Outage {
 
     /// The store is back, and what was admitted without it is paid.
     async fn ends(&mut self) {
-        self.store.set_gone(false);
+        self.store.0.set_gone(false);
         // Shares continue for two seconds.
         for node in &self.nodes {
             until_it("the store decides again", async || {

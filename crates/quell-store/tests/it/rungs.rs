@@ -2,7 +2,6 @@
 //! refused set is not charged.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quell::calendar::SystemCalendar;
@@ -11,8 +10,8 @@ use quell::store::memory::MemoryStore;
 use quell::store::{Action, HoldStatus, HoldStore, LocalStore};
 use quell::{AskError, Ending, Limit, Limiter, Query};
 use quell_conformance::{
-    ModelStore, Rungs, names_stand_for_whole_sets, rungs_as_model, rungs_hold_as_model,
-    rungs_reserve_as_model,
+    ModelStore, Rungs, ScriptedStore, names_stand_for_whole_sets, rungs_as_model,
+    rungs_hold_as_model, rungs_reserve_as_model,
 };
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -25,18 +24,17 @@ use quell_core::rule::DomainRules;
 use quell_core::time::Now;
 use quell_store::rungs::RungStore;
 
-use crate::rules::{rule, shop};
-use crate::slow_model::SlowModel;
+use crate::rules::{left, rule, shop};
 
 struct Node {
-    limiter: Limiter<RungStore<SlowModel>>,
-    strict: SlowModel,
+    limiter: Limiter<RungStore<ScriptedStore>>,
+    strict: ScriptedStore,
     clock: Arc<ManualClock>,
 }
 
 /// Rule `here` is local and rule `there` strict; every query is charged on both.
 fn node(here: Limit, there: Limit) -> Node {
-    let strict = SlowModel::default();
+    let strict = ScriptedStore::default();
     let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
     let store = RungStore::new(strict.clone(), MemoryStore::new());
     let limiter = Limiter::builder(store)
@@ -57,12 +55,7 @@ impl Node {
     /// Units left of the local and the strict limit.
     async fn left(&self) -> [u64; 2] {
         let verdict = self.limiter.peek(&Query::new("shop")).await.unwrap();
-        let left = |name: &str| {
-            let mut decisions = verdict.decisions.iter();
-            let one = decisions.find(|one| &*one.rule == name).unwrap();
-            one.decision.remaining
-        };
-        [left("here"), left("there")]
+        [left(&verdict, "here"), left(&verdict, "there")]
     }
 
     async fn acquire(&self) -> Result<bool, AskError> {
@@ -71,7 +64,7 @@ impl Node {
     }
 
     fn asked(&self) -> usize {
-        self.strict.0.asked.load(Ordering::SeqCst)
+        self.strict.calls()
     }
 }
 
@@ -146,9 +139,9 @@ async fn what_is_refused_there_or_lost_is_given_back_here() {
     assert_eq!(node.acquire().await, Ok(true));
     assert_eq!(node.acquire().await, Ok(false));
     assert_eq!(node.left().await, [4, 0]);
-    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    node.strict.set_gone(true);
     assert!(node.acquire().await.is_err());
-    node.strict.0.is_gone.store(false, Ordering::SeqCst);
+    node.strict.set_gone(false);
     assert_eq!(node.left().await, [4, 0]);
 }
 
@@ -156,20 +149,20 @@ async fn what_is_refused_there_or_lost_is_given_back_here() {
 async fn a_bucket_that_warms_up_is_as_before_a_reservation_that_fails_there() {
     let warm = Limit::per_second(2).warm_up(Duration::from_secs(5));
     let node = node(warm.build().unwrap(), window(1));
-    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    node.strict.set_gone(true);
     let (query, hold) = (Query::new("shop"), Duration::from_secs(30));
     assert!(node.limiter.reserve(&query, hold, None).await.is_err());
-    node.strict.0.is_gone.store(false, Ordering::SeqCst);
+    node.strict.set_gone(false);
     assert_eq!(node.left().await, [1, 1]);
 }
 
 #[tokio::test]
 async fn a_caller_that_goes_away_gives_back_what_is_here() {
     let node = node(window(5), window(5));
-    node.strict.0.is_stuck.store(true, Ordering::SeqCst);
+    node.strict.set_stuck(true);
     let call = tokio::time::timeout(Duration::from_millis(20), node.acquire());
     assert!(call.await.is_err());
-    node.strict.0.is_stuck.store(false, Ordering::SeqCst);
+    node.strict.set_stuck(false);
     assert_eq!(node.left().await, [5, 5]);
 }
 
@@ -222,9 +215,9 @@ async fn a_reservation_on_both_rungs_is_ended_on_both() {
     assert_eq!(node.left().await, [6, 6]);
 
     // A store that fails leaves nothing here, and the name can be used again.
-    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    node.strict.set_gone(true);
     assert!(reserve("b").await.is_err());
-    node.strict.0.is_gone.store(false, Ordering::SeqCst);
+    node.strict.set_gone(false);
     assert_eq!(node.left().await, [6, 6]);
     assert!(reserve("b").await.unwrap().is_allow());
     let cancelled = node.limiter.cancel("shop", "b").await.unwrap();
@@ -306,7 +299,7 @@ async fn a_local_rule_needs_no_store() {
     local.policy.rung = Rung::Local;
     let rules: Vec<DomainRules> = vec![shop(vec![local])];
     node.limiter.set_rules(rules).unwrap();
-    node.strict.0.is_gone.store(true, Ordering::SeqCst);
+    node.strict.set_gone(true);
     let asked = node.asked();
     let allowed = [
         node.acquire().await,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use quell::clock::ManualClock;
 use quell::store::memory::MemoryStore;
 use quell::store::{Action, HoldStore, LocalStore, StoreError};
 use quell::{AskError, Limit, Limiter, Query, RetryAfter, Verdict};
+use quell_conformance::ScriptedStore;
 use quell_core::cost::Cost;
 use quell_core::fleet_share::{CutOff, FleetSize, SharesPolicy};
 use quell_core::limit_error::LimitError;
@@ -27,7 +27,6 @@ use quell_store::rungs::RungStore;
 use quell_store::shares::{Share, ShareCounts, Shares, SharesStore};
 
 use crate::rules::{rule, shop};
-use crate::slow_model::SlowModel;
 
 const MICRO: u64 = 1_000_000;
 
@@ -123,9 +122,9 @@ impl Agent {
 
     fn with_store(
         &self,
-        strict: &SlowModel,
+        strict: &ScriptedStore,
         rules: Vec<Rule>,
-    ) -> Limiter<RungStore<SlowModel, SharesStore>> {
+    ) -> Limiter<RungStore<ScriptedStore, SharesStore>> {
         let shares = SharesStore::new(MemoryStore::new(), self.shares.clone());
         self.limiter(RungStore::new(strict.clone(), shares), rules)
     }
@@ -277,7 +276,7 @@ async fn sets_in_this_process_are_charged_whole_or_not_at_all() {
 async fn what_the_store_refuses_or_loses_is_given_back_to_the_share() {
     let mut agent = Agent::new();
     agent.grant("a", 100);
-    let strict = SlowModel::default();
+    let strict = ScriptedStore::default();
     let rules = vec![fleet("a", per_second(100)), rule("there", window(1), &[])];
     let limiter = agent.with_store(&strict, rules);
     agent.clock.advance(Duration::from_millis(500));
@@ -287,12 +286,12 @@ async fn what_the_store_refuses_or_loses_is_given_back_to_the_share() {
         assert!(!ask(&limiter).await.is_allow());
     }
     assert_eq!(left(&limiter).await, [49, 0]);
-    strict.0.is_gone.store(true, Ordering::SeqCst);
+    strict.set_gone(true);
     assert!(limiter.try_acquire(&Query::new("shop")).await.is_err());
-    strict.0.is_gone.store(false, Ordering::SeqCst);
+    strict.set_gone(false);
     assert_eq!(left(&limiter).await, [49, 0]);
     // A caller that goes away.
-    strict.0.is_stuck.store(true, Ordering::SeqCst);
+    strict.set_stuck(true);
     let query = Query::new("shop");
     let call = limiter.try_acquire(&query);
     assert!(
@@ -300,7 +299,7 @@ async fn what_the_store_refuses_or_loses_is_given_back_to_the_share() {
             .await
             .is_err()
     );
-    strict.0.is_stuck.store(false, Ordering::SeqCst);
+    strict.set_stuck(false);
     assert_eq!(left(&limiter).await, [49, 0]);
     // A call that would wait for the store.
     let most = Duration::from_secs(5);
@@ -312,10 +311,10 @@ async fn what_the_store_refuses_or_loses_is_given_back_to_the_share() {
         let one = agent.alone(vec![fleet("a", per_second(100))]);
         assert!(ask(&one).await.is_allow());
     }
-    let asked = strict.0.asked.load(Ordering::SeqCst);
+    let asked = strict.calls();
     let verdict = ask(&limiter).await;
     assert_eq!((verdict.is_allow(), verdict.decisions.len()), (false, 1));
-    assert_eq!(strict.0.asked.load(Ordering::SeqCst), asked);
+    assert_eq!(strict.calls(), asked);
 }
 
 /// Two nodes may exceed a limit by this much together.
@@ -333,8 +332,8 @@ const SMALL: u64 = 600;
 /// A share and limits on other rungs, on which every query is charged.
 struct Mixed {
     agent: Agent,
-    strict: SlowModel,
-    limiter: Limiter<RungStore<LeasedStore<SlowModel>, SharesStore>>,
+    strict: ScriptedStore,
+    limiter: Limiter<RungStore<LeasedStore<ScriptedStore>, SharesStore>>,
     /// Number of allowed calls, and the count that the share gives for them.
     allowed: u64,
     admitted: u64,
@@ -347,7 +346,7 @@ impl Mixed {
     fn new(rungs: &[Rung]) -> Self {
         let mut agent = Agent::new();
         agent.grant("a", 200);
-        let strict = SlowModel::default();
+        let strict = ScriptedStore::default();
         let others = rungs.iter().enumerate().map(|(number, rung)| {
             let units = if number + 1 == rungs.len() {
                 SMALL
@@ -446,10 +445,10 @@ async fn is_charged_whole_or_not_at_all(mut mixed: Mixed) {
     mixed.is_charged("the share refuses").await;
 
     mixed.agent.clock.advance(half);
-    mixed.strict.0.is_gone.store(true, Ordering::SeqCst);
+    mixed.strict.set_gone(true);
     let allowed = mixed.calls(100, Duration::ZERO).await;
     assert!(allowed <= 20, "{allowed}: {name}");
-    mixed.strict.0.is_gone.store(false, Ordering::SeqCst);
+    mixed.strict.set_gone(false);
     mixed.calls(100, Duration::ZERO).await;
     mixed.is_charged("the store was lost").await;
 

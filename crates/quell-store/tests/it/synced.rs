@@ -2,10 +2,10 @@
 //! charged, whatever happens to the rules and the store meanwhile.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quell::{Limit, Query};
+use quell_conformance::ScriptedStore;
 use quell_core::charge::Operation;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
@@ -13,8 +13,7 @@ use quell_core::rule::Rule;
 use quell_store::leased::{LeaseNumbers, LeasedStore};
 
 use crate::leased::{Fleet, TICK, per_user};
-use crate::rules::{rule, shop};
-use crate::slow_model::SlowModel;
+use crate::rules::{left, rule, shop};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -33,7 +32,7 @@ fn hourly() -> Rule {
 }
 
 impl Fleet {
-    fn cache(&self, node: usize) -> &LeasedStore<SlowModel> {
+    fn cache(&self, node: usize) -> &LeasedStore<ScriptedStore> {
         self.nodes[node].store().strict()
     }
 
@@ -75,7 +74,7 @@ async fn two_nodes_keep_the_bound_and_ask_seldom() {
 async fn a_hot_key_is_answered_while_the_store_is_stuck() {
     let fleet = Fleet::new(1, &[hourly()]);
     assert_eq!(fleet.calls(20).await, 20);
-    fleet.store.0.is_stuck.store(true, Ordering::SeqCst);
+    fleet.store.set_stuck(true);
     let pending = fleet.numbers(0).pending;
     for _ in pending..50 {
         let query = Query::new("shop").entry("user", "alice");
@@ -92,7 +91,7 @@ async fn a_hot_key_is_answered_while_the_store_is_stuck() {
 async fn without_the_store_the_bound_is_used_up_and_then_it_fails() {
     let fleet = Fleet::new(1, &[hourly()]);
     let used = fleet.calls(30).await;
-    fleet.store.0.is_gone.store(true, Ordering::SeqCst);
+    fleet.store.set_gone(true);
     let pending = fleet.numbers(0).pending;
     let mut allowed = 0;
     while let Ok(verdict) = fleet.acquire(0, "alice").await {
@@ -109,7 +108,7 @@ async fn without_the_store_the_bound_is_used_up_and_then_it_fails() {
         fleet.acquire(0, "alice").await.unwrap_err();
     }
     assert_eq!(fleet.numbers(0).pending, 50);
-    fleet.store.0.is_gone.store(false, Ordering::SeqCst);
+    fleet.store.set_gone(false);
     fleet.clock.advance(Duration::from_secs(1));
     fleet.cache(0).give_back_surplus().await;
     fleet.tick().await;
@@ -189,12 +188,10 @@ async fn synced_limits_are_charged_all_or_nothing() {
     fleet.cache(0).leave().await;
     let query = Query::new("shop").entry("user", "alice");
     let verdict = fleet.nodes[0].peek(&query).await.unwrap();
-    let left = |name: &str| {
-        let mut decisions = verdict.decisions.iter();
-        let one = decisions.find(|one| &*one.rule == name).unwrap();
-        one.decision.remaining
-    };
-    assert_eq!((left("small"), left("hourly")), (0, 980));
+    assert_eq!(
+        (left(&verdict, "small"), left(&verdict, "hourly")),
+        (0, 980)
+    );
 }
 
 #[tokio::test]
@@ -213,7 +210,7 @@ async fn a_key_that_is_seldom_asked_for_is_decided_by_the_store() {
 #[tokio::test]
 async fn a_declared_answer_is_no_answer() {
     let fleet = Fleet::new(1, &[hourly()]);
-    fleet.store.0.is_degraded.store(true, Ordering::SeqCst);
+    fleet.store.set_degraded(true);
     for _ in 0..200 {
         assert!(fleet.acquire(0, "alice").await.unwrap().degraded);
         fleet.clock.advance(TICK);

@@ -1,79 +1,26 @@
 //! Failures: a store that cannot answer, and missing rules.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::routing::get as route;
 use axum::{Extension, Router};
+use quell::store::StoreError;
 use quell::store::memory::MemoryStore;
-use quell::store::{Answer, Charges, Finished, HoldStore, Placed, Store, StoreError};
 use quell::tower::{Entries, LimitLayer};
-use quell::{Limit, Limiter, Operation, Verdict};
-use quell_core::charge::LimitSet;
-use quell_core::claim::Claim;
-use quell_core::end_hold::Ending;
-use quell_core::hold::HoldId;
-use quell_core::rule::Changes;
-use quell_core::time::Now;
+use quell::{Limit, Limiter, Verdict};
+use quell_conformance::ScriptedStore;
 
 use super::support::{app, ask, get, rule, shop};
 
-/// A store that always fails like this.
-#[derive(Debug)]
-pub(crate) struct Failing(StoreError);
-
-impl Store for Failing {
-    fn install(&self, _changes: &Changes) {}
-
-    async fn decide(
-        &self,
-        _charges: Charges<'_, '_>,
-        _operation: Operation,
-        _now: Now,
-    ) -> Result<Answer, StoreError> {
-        Err(self.0.clone())
-    }
-}
-
-impl HoldStore for Failing {
-    async fn hold(
-        &self,
-        _set: &LimitSet<'_>,
-        _claim: &Claim<'_>,
-        _now: Now,
-    ) -> Result<Placed, StoreError> {
-        Err(self.0.clone())
-    }
-
-    async fn end(
-        &self,
-        _id: &HoldId,
-        _ending: Ending,
-        _now: Now,
-    ) -> Result<Option<Finished>, StoreError> {
-        Err(self.0.clone())
-    }
-
-    async fn advance(
-        &self,
-        _id: &HoldId,
-        _now: Now,
-    ) -> Result<Option<(Duration, Vec<HoldId>)>, StoreError> {
-        Err(self.0.clone())
-    }
-
-    fn abandon(&self, _id: &HoldId, _ending: Ending, _now: Now) -> Vec<HoldId> {
-        Vec::new()
-    }
-}
-
 /// A limiter on a store that is gone.
-pub(crate) fn stranded() -> Limiter<Failing> {
+pub(crate) fn stranded() -> Limiter<ScriptedStore> {
     limiter_on(StoreError::Unavailable("it is gone".to_owned()))
 }
 
-fn limiter_on(failure: StoreError) -> Limiter<Failing> {
-    let limiter = Limiter::new(Failing(failure));
+fn limiter_on(failure: StoreError) -> Limiter<ScriptedStore> {
+    let store = ScriptedStore::default();
+    store.set_failure(Some(failure));
+    let limiter = Limiter::new(store);
     let limit = Limit::per_second(1).build().unwrap();
     limiter
         .set_rules(vec![shop(vec![rule("one", limit, &[])])])
