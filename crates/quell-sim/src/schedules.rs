@@ -285,6 +285,19 @@ fn want(world: &mut World, node: usize, units: u64) {
     world.nodes[node].demand[0] = units * MICRO;
 }
 
+fn want_all(world: &mut World, nodes: impl IntoIterator<Item = usize>, units: u64) {
+    for node in nodes {
+        want(world, node, units);
+    }
+}
+
+/// Lets all callers come at once.
+fn serve_all(world: &mut World, nodes: impl IntoIterator<Item = usize>) {
+    for node in nodes {
+        world.serve(node);
+    }
+}
+
 /// Starts all nodes, lets the first member want everything, and runs for 20 s.
 pub fn begin(world: &mut World) {
     for node in 0..world.nodes.len() {

@@ -7,24 +7,6 @@ use crate::files::{Folder, window_rules};
 use crate::process::{quell, run, until};
 use crate::server::Server;
 
-/// The answer of `quell check` for `alice`, without charging her.
-fn peek(server: &Server) -> Value {
-    let url = server.url("");
-    let arguments = [
-        "check",
-        "--json",
-        "--peek",
-        "-d",
-        "shop",
-        "-e",
-        "user=alice",
-        "--url",
-        &url,
-    ];
-    let told = run(&mut quell(&arguments));
-    serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
-}
-
 /// Charges `alice` one unit.
 fn charge(server: &Server) {
     let url = server.url("");
@@ -63,7 +45,7 @@ fn rules_with_mistakes_leave_the_old_ones_in_force_and_everybody_knows() {
     assert!(server.get("/readyz").contains("`moment`"));
     assert_eq!(server.metric("quell_reload_failed"), Some(1));
     assert!(server.log().contains("`moment`"), "{}", server.log());
-    let verdict = peek(&server);
+    let verdict = server.peek("shop", "user=alice").unwrap();
     assert_eq!(
         (limit(&verdict), &verdict["remaining"]),
         (Some(5), &4.into())
@@ -75,7 +57,7 @@ fn rules_with_mistakes_leave_the_old_ones_in_force_and_everybody_knows() {
         (server.health()["status"] == "ok").then_some(())
     });
     assert_eq!(server.metric("quell_reload_failed"), Some(0));
-    let verdict = peek(&server);
+    let verdict = server.peek("shop", "user=alice").unwrap();
     assert_eq!(
         (limit(&verdict), &verdict["remaining"]),
         (Some(6), &5.into())

@@ -123,6 +123,14 @@ impl Server {
         serde_json::from_str(&self.get("/healthz")).unwrap()
     }
 
+    /// Verdict of `quell check` on a call with this entry, such as `user=alice`, without charging it; `None` if
+    /// there is no answer.
+    pub(crate) fn peek(&self, domain: &str, entry: &str) -> Option<Value> {
+        let (peek, url) = (["check", "--json", "--peek", "--url"], self.url(""));
+        let told = run(quell(&peek).args([&*url, "-d", domain, "-e", entry]));
+        serde_json::from_str(&told.stdout).ok()
+    }
+
     /// The value of one line of `/metrics`; the series is written as in the page.
     pub(crate) fn metric(&self, series: &str) -> Option<u64> {
         let metrics = self.get("/metrics");

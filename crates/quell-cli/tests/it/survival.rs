@@ -6,8 +6,6 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use crate::files::{Folder, window_rules};
 use crate::process::{PATIENCE, Run, quell, run, until};
 use crate::server::Server;
@@ -19,8 +17,7 @@ fn check(server: &Server, user: &str, more: &[&str]) -> Run {
 }
 
 fn remaining(server: &Server, user: &str) -> u64 {
-    let told = check(server, user, &["--peek"]);
-    let verdict: Value = serde_json::from_str(&told.stdout).unwrap();
+    let verdict = server.peek("shop", &format!("user={user}")).unwrap();
     verdict["remaining"].as_u64().unwrap()
 }
 

@@ -82,6 +82,12 @@ fn record(text: &str) -> Vec<Write> {
     vec![Write::put(key::RECORD, text.as_bytes().to_vec())]
 }
 
+/// Whether a leader can write the record.
+async fn writes<S: ConfigStore>(session: &Session<S>, leadership: &Leadership, text: &str) -> bool {
+    let written = session.write(leadership, Vec::new(), record(text)).await;
+    written.unwrap().succeeded
+}
+
 #[tokio::test]
 async fn the_next_one_leads_when_a_leader_resigns_or_dies() {
     let etcd = Etcd::start();
@@ -89,8 +95,7 @@ async fn the_next_one_leads_when_a_leader_resigns_or_dies() {
     let one = leads(&first).await;
     let second = start(etcd.store(), "b");
     shows(&mut second.view(), key::LEADER, "a").await;
-    let written = first.write(&one, Vec::new(), record("1")).await.unwrap();
-    assert!(written.succeeded);
+    assert!(writes(&first, &one, "1").await);
     shows(&mut second.view(), key::RECORD, "1").await;
 
     // What is handed over is there for the next leader, and only for it.
@@ -111,8 +116,7 @@ async fn the_next_one_leads_when_a_leader_resigns_or_dies() {
     assert!(now.entries.is_empty());
 
     // The first one cannot write any more, even under a key that exists.
-    let late = first.write(&one, Vec::new(), record("late")).await.unwrap();
-    assert!(!late.succeeded);
+    assert!(!writes(&first, &one, "late").await);
     assert!(
         !first
             .resign(&one, Vec::new(), Vec::new())
@@ -232,13 +236,7 @@ async fn a_key_that_is_taken_away_ends_the_leadership() {
     // Another process creates the key again: it has another revision and no lease.
     delete(&etcd.store(), key::LEADER).await;
     put(&etcd.store(), key::LEADER, "a").await;
-    assert!(
-        !session
-            .write(&first, Vec::new(), record("x"))
-            .await
-            .unwrap()
-            .succeeded
-    );
+    assert!(!writes(&session, &first, "x").await);
     is_lost(&session).await;
     assert!(stays_out(&session, TTL).await);
     delete(&etcd.store(), key::LEADER).await;
@@ -352,13 +350,7 @@ async fn all_of_etcd_is_gone_and_comes_back() {
     etcd.members[0].restart();
     let after = leads(&session).await;
     assert!(after.epoch > before.epoch);
-    assert!(
-        session
-            .write(&after, Vec::new(), record("x"))
-            .await
-            .unwrap()
-            .succeeded
-    );
+    assert!(writes(&session, &after, "x").await);
 }
 
 #[tokio::test]
@@ -386,13 +378,7 @@ async fn one_of_three_is_gone_and_another_is_silent() {
     };
     let after = until(&mut leadership, is_after).await.unwrap();
     assert!(after.epoch >= before.epoch);
-    assert!(
-        session
-            .write(&after, Vec::new(), record("x"))
-            .await
-            .unwrap()
-            .succeeded
-    );
+    assert!(writes(&session, &after, "x").await);
 }
 
 #[tokio::test]
@@ -421,12 +407,10 @@ async fn a_file_elects_its_only_process_at_every_start() {
         let leadership = leads(&session).await;
         assert!(leadership.epoch > last);
         last = leadership.epoch;
-        let written = session.write(&leadership, Vec::new(), record("x")).await;
-        assert!(written.unwrap().succeeded);
+        assert!(writes(&session, &leadership, "x").await);
         delete(&*session.store(), key::LEADER).await;
         is_lost(&session).await;
-        let late = session.write(&leadership, Vec::new(), record("late")).await;
-        assert!(!late.unwrap().succeeded);
+        assert!(!writes(&session, &leadership, "late").await);
         assert!(leads(&session).await.epoch > last);
         let large = Write::put(key::RECORD, vec![0; 2 << 20]);
         let refused = session
@@ -479,18 +463,8 @@ async fn after_a_restore_the_session_leads_with_what_the_backup_has() {
         third.epoch,
         second.epoch
     );
-    let late = session
-        .write(&second, Vec::new(), record("late"))
-        .await
-        .unwrap();
-    assert!(!late.succeeded);
-    assert!(
-        session
-            .write(&third, Vec::new(), record("x"))
-            .await
-            .unwrap()
-            .succeeded
-    );
+    assert!(!writes(&session, &second, "late").await);
+    assert!(writes(&session, &third, "x").await);
 }
 
 /// What failed while it kept its lease is over when it keeps one again, although no key changes.

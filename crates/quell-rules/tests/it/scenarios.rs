@@ -18,6 +18,13 @@ rules:
     - { name: s, per: [user], algorithm: leaky_bucket, rate: 1/s, burst: 5, shadow: true }
 ";
 
+/// Each field of the first failure that differs, with what was expected and what came.
+fn unexpected(report: &FileReport) -> Vec<(&str, &str, &str)> {
+    let unexpected = report.tests[0].failures[0].unexpected.iter();
+    let fields = unexpected.map(|one| (&*one.field, &*one.expected, &*one.got));
+    fields.collect()
+}
+
 /// Runs one test of these steps.
 fn steps(steps: &str) -> FileReport {
     let text = format!("{RULES}tests:\n  - name: t\n    steps:\n{steps}");
@@ -25,17 +32,19 @@ fn steps(steps: &str) -> FileReport {
     run(&scenarios, &mut Plain::default())
 }
 
+/// Runs a test of two calls, of which the first uses up the burst and the second is expected to be so.
+fn second_call(expect: &str) -> FileReport {
+    steps(&format!(
+        "      - {{ at: 0s, entries: {{ user: a }}, cost: 2 }}\n\
+         \x20     - {{ at: 0s, entries: {{ user: a }}, expect: {expect} }}\n"
+    ))
+}
+
 #[test]
 fn each_field_is_compared() {
     let good = "{ outcome: deny, binding: r, remaining: 0, retry_after: 1s, reset_after: 2s, \
                 delay: 0s, permanent: false, banned: false, unmatched: false }";
-    let step = |expect: &str| {
-        steps(&format!(
-            "      - {{ at: 0s, entries: {{ user: a }}, cost: 2 }}\n\
-             \x20     - {{ at: 0s, entries: {{ user: a }}, expect: {expect} }}\n"
-        ))
-    };
-    let report = step(good);
+    let report = second_call(good);
     assert!(report.is_ok(), "{report}");
     for (field, expected, got) in [
         ("outcome", "allow", "deny"),
@@ -52,25 +61,14 @@ fn each_field_is_compared() {
         ("banned", "true", "false"),
         ("unmatched", "true", "false"),
     ] {
-        let report = step(&format!("{{ {field}: {expected} }}"));
-        let unexpected = &report.tests[0].failures[0].unexpected;
-        let said: Vec<_> = unexpected
-            .iter()
-            .map(|u| (&*u.field, &*u.expected, &*u.got))
-            .collect();
-        assert_eq!(said, [(field, expected, got)]);
+        let report = second_call(&format!("{{ {field}: {expected} }}"));
+        assert_eq!(unexpected(&report), [(field, expected, got)]);
     }
 }
 
 /// Waits may be ranges, and single rules can be named; each failure says what differs.
 #[test]
 fn ranges_and_single_rules_are_compared() {
-    let step = |expect: &str| {
-        steps(&format!(
-            "      - {{ at: 0s, entries: {{ user: a }}, cost: 2 }}\n\
-             \x20     - {{ at: 0s, entries: {{ user: a }}, expect: {expect} }}\n"
-        ))
-    };
     for good in [
         "{ retry_after: { at_least: 1s } }",
         "{ retry_after: { at_least: 900ms, at_most: 1s } }",
@@ -78,7 +76,7 @@ fn ranges_and_single_rules_are_compared() {
         "{ rules: { r: { outcome: deny, remaining: 0, retry_after: 1s, banned: false } } }",
         "{ outcome: deny, rules: { s: { outcome: allow, retry_after: null, permanent: false } } }",
     ] {
-        let report = step(good);
+        let report = second_call(good);
         assert!(report.is_ok(), "{good}: {report}");
     }
     for (expect, field, expected, got) in [
@@ -114,13 +112,8 @@ fn ranges_and_single_rules_are_compared() {
             "none, did you mean `r`?",
         ),
     ] {
-        let report = step(expect);
-        let unexpected = &report.tests[0].failures[0].unexpected;
-        let said: Vec<_> = unexpected
-            .iter()
-            .map(|u| (&*u.field, &*u.expected, &*u.got))
-            .collect();
-        assert_eq!(said, [(field, expected, got)]);
+        let report = second_call(expect);
+        assert_eq!(unexpected(&report), [(field, expected, got)]);
     }
 }
 

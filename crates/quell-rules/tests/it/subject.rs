@@ -74,13 +74,8 @@ impl Subject for Plain {
         now: Now,
     ) -> Result<Verdict, String> {
         let set = self.rules.resolve(query, now, &Berlin);
-        let charges = set.charges();
         let (keys, mut states) = self.load(&set, now)?;
-        let mut entries: Vec<Entry<'_, '_>> = charges
-            .iter()
-            .zip(&mut states)
-            .map(|(charge, state)| Entry { charge, state })
-            .collect();
+        let mut entries = entries(&set, &mut states);
         let decisions = charge::decide(now, operation, &mut entries);
         let verdict = set.combine(&decisions);
         if operation == Operation::Acquire {
@@ -96,11 +91,7 @@ impl Subject for Plain {
         let set = self.rules.resolve(query, now, &Berlin);
         let charges = set.charges();
         let (keys, mut states) = self.load(&set, now)?;
-        let mut entries: Vec<Entry<'_, '_>> = charges
-            .iter()
-            .zip(&mut states)
-            .map(|(charge, state)| Entry { charge, state })
-            .collect();
+        let mut entries = entries(&set, &mut states);
         let claimed = claim::claim(now, claim, &mut entries).ok_or("too many holds")?;
         let verdict = set.combine(&claimed.decisions);
         let places = charges.iter().zip(set.cost_origins()).zip(&keys);
@@ -316,4 +307,11 @@ fn next(start: &Zoned, unit: CalendarUnit) -> Zoned {
         CalendarUnit::Year => 1.year(),
     };
     start.checked_add(span).unwrap()
+}
+
+/// The charges of a set with their states.
+fn entries<'a, 'r>(set: &'a LimitSet<'r>, states: &'a mut [State]) -> Vec<Entry<'a, 'r>> {
+    let charges = set.charges().iter().zip(states);
+    let entries = charges.map(|(charge, state)| Entry { charge, state });
+    entries.collect()
 }

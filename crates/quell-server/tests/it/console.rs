@@ -444,10 +444,7 @@ fn an_overview_has_what_is_refused_and_nothing_of_other_domains() {
 #[test]
 fn changes_by_people_are_shown_with_who_and_why_after_a_restart_too() {
     let redis = Redis::start(&[]);
-    let store = format!(
-        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
-        redis.port()
-    );
+    let store = format!("store = '{}'", redis.url());
     for store in ["", &store] {
         changes_survive(&format!("data_dir = 'DIR/data'\n{store}"));
     }

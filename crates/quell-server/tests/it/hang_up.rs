@@ -8,7 +8,7 @@ use quell_testkit::redis::Redis;
 use serde_json::{Value, json};
 use socket2::SockRef;
 
-use crate::harness::{Answer, Fixture, SHOP, connect, eventually, exchange, send};
+use crate::harness::{Answer, Fixture, SHOP, connect, eventually, exchange, send, store_settings};
 use crate::http2;
 
 /// One permit, for longer than a test runs.
@@ -46,6 +46,15 @@ fn release(server: &Fixture, id: &Value) {
     let body = json!({"domain": "d", "id": id}).to_string();
     let ended = server.request("POST", "/v1/release", &body).json();
     assert_eq!(ended["outcome"], "released", "{ended}");
+}
+
+/// Waits until the permit can be taken, and gives it back.
+fn until_free(server: &Fixture, how: &str) {
+    eventually(how, || {
+        let verdict = ask(server);
+        let id = verdict.get("id");
+        id.inspect(|id| release(server, id)).is_some()
+    });
 }
 
 fn waiters(server: &Fixture, count: &str) {
@@ -116,22 +125,14 @@ fn whoever_waits_and_hangs_up_gives_its_place_back() {
 #[test]
 fn whoever_waits_at_a_shared_store_and_hangs_up_gives_its_place_back() {
     let redis = Redis::start(&[]);
-    let settings = format!(
-        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '60s'",
-        redis.port()
-    );
-    let server = Fixture::new(RULES, &settings);
+    let server = Fixture::new(RULES, &store_settings(&redis));
     for (how, bytes, leave) in goodbyes() {
         let id = take(&server);
         let stream = waiting(&server, &bytes);
         let _stays = leave(stream);
         waiters(&server, "0");
         release(&server, &id);
-        eventually(how, || {
-            let verdict = ask(&server);
-            let id = verdict.get("id");
-            id.inspect(|id| release(&server, id)).is_some()
-        });
+        until_free(&server, how);
     }
 }
 
@@ -160,11 +161,7 @@ fn whoever_waits_keeps_its_side_of_the_connection_open() {
 #[test]
 fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
     let redis = Redis::start(&[]);
-    let settings = format!(
-        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '60s'",
-        redis.port()
-    );
-    let server = Fixture::new(RULES, &settings);
+    let server = Fixture::new(RULES, &store_settings(&redis));
     let id = take(&server);
     release(&server, &id);
     let chunked = format!(
@@ -193,11 +190,7 @@ fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
             goodbye(stream);
             redis.thaw();
             eventually(how, || !is_read || allowed(&server) > before);
-            eventually(how, || {
-                let verdict = ask(&server);
-                let id = verdict.get("id");
-                id.inspect(|id| release(&server, id)).is_some()
-            });
+            until_free(&server, how);
         }
     }
 }
@@ -206,17 +199,11 @@ fn a_permit_for_a_client_that_hung_up_meanwhile_goes_back() {
 #[test]
 fn a_ban_of_an_operator_who_hung_up_is_made_and_noted() {
     let redis = Redis::start(&[]);
-    let settings = |timeout: &str| {
-        format!(
-            "store = 'redis://127.0.0.1:{}'\nstore_timeout = '{timeout}'",
-            redis.port()
-        )
-    };
     let ban = |user: &str| {
         format!(r#"{{"domain":"shop","rule":"login","entries":{{"user":"{user}"}},"for":"3m"}}"#)
     };
     let rules = format!("{SHOP}defaults: {{ on_failure: deny }}\n");
-    let server = Fixture::new(&rules, &settings("60s"));
+    let server = Fixture::new(&rules, &store_settings(&redis));
     assert_eq!(server.get("/v1/bans").status, 200);
     redis.freeze();
     let mut stream = connect(server.http());
@@ -231,7 +218,7 @@ fn a_ban_of_an_operator_who_hung_up_is_made_and_noted() {
     assert!(server.get("/v1/bans").body.contains("eve"));
     drop(server);
 
-    let server = Fixture::new(&rules, &settings("100ms"));
+    let server = Fixture::new(&rules, &store_settings(&redis).replace("60s", "100ms"));
     assert_eq!(server.get("/v1/bans").status, 200);
     redis.freeze();
     let unknown = server.request("POST", "/v1/bans", &ban("bob"));

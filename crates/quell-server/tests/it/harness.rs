@@ -10,6 +10,7 @@ use quell::clock::{Clock, ManualClock, SystemClock};
 use quell_core::time::Now;
 use quell_server::config::RawConfig;
 use quell_server::{Address, ServeError, Server, ShutdownWait};
+use quell_testkit::redis::Redis;
 use quell_testkit::wait::{until, until_every};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -42,6 +43,11 @@ rules:
     limit: 1/min
     ban: { after: 2, within: 10m, for: [1h] }
 ";
+
+/// The settings of a server on this store, which is not taken for lost however slow this machine is.
+pub(crate) fn store_settings(redis: &Redis) -> String {
+    format!("store = '{}'\nstore_timeout = '60s'\n", redis.url())
+}
 
 /// A server, its runtime, and a directory for its files.
 pub(crate) struct Fixture {

@@ -258,7 +258,7 @@ fn to_a_store_in_memory() {
 #[test]
 fn to_a_store_in_redis() {
     let redis = Redis::start(&[]);
-    let settings = format!("store = 'redis://127.0.0.1:{}'", redis.port());
+    let settings = format!("store = '{}'", redis.url());
     for ask in [by_resp, by_http] {
         let [read, sent] = watch(&settings, ask);
         check(&read, "quell-store/src/fallback/in_flight.rs", 20, 31);

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use quell_testkit::redis::Redis;
 
-use crate::harness::{Answer, DEADLINE, Fixture, ask_both_ways, connect, eventually, expect, send};
+use crate::harness::{
+    Answer, DEADLINE, Fixture, ask_both_ways, connect, eventually, expect, send, store_settings,
+};
 
 /// The answer declared here would let calls pass.
 const RULES: &str = "
@@ -124,11 +126,7 @@ fn authorize(server: &Fixture, user: &str) -> Answer {
 fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     let redis = Redis::start(&[]);
     // The store takes as long as this test wants, and is never silent for too long.
-    let settings = format!(
-        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"",
-        redis.port()
-    );
-    let server = Fixture::with_clock(RULES, &settings);
+    let server = Fixture::with_clock(RULES, &store_settings(&redis));
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);
     let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| settled(&server)).collect();
@@ -189,11 +187,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
 /// A server whose store is frozen, and a connection that the store has answered once.
 fn standing_still(settings: &str) -> (Redis, Fixture, TcpStream) {
     let redis = Redis::start(&[]);
-    let settings = format!(
-        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"\n{settings}",
-        redis.port()
-    );
-    let server = Fixture::with_clock(RULES, &settings);
+    let server = Fixture::with_clock(RULES, &(store_settings(&redis) + settings));
     let stream = settled(&server);
     redis.freeze();
     (redis, server, stream)
@@ -237,12 +231,7 @@ fn calls_that_wait_together_take_no_more_than_their_budget() {
 #[test]
 fn questions_that_wait_for_the_store_are_answered_in_order() {
     let redis = Redis::start(&[]);
-    // However slow this machine is, the store is not taken for lost.
-    let store = format!(
-        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"",
-        redis.port()
-    );
-    let server = Fixture::with_clock(RULES, &store);
+    let server = Fixture::with_clock(RULES, &store_settings(&redis));
     let peek = question("peek", "/pages", "bob");
     assert_eq!(ask_both_ways(&server, &peek).json()["remaining"], 1_000);
     let acquire = question("acquire", "/pages", "ann");
@@ -265,10 +254,7 @@ fn questions_that_wait_for_the_store_are_answered_in_order() {
 #[test]
 fn a_question_that_waits_for_the_store_while_the_server_stops_is_answered() {
     let redis = Redis::start(&[]);
-    let settings = format!(
-        "store = \"redis://127.0.0.1:{}\"\nstore_timeout = \"60s\"\ndrain_timeout = \"1h\"",
-        redis.port()
-    );
+    let settings = store_settings(&redis) + "drain_timeout = '1h'";
     let mut server = Fixture::with_clock(RULES, &settings);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);

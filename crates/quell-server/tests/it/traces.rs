@@ -267,16 +267,20 @@ fn slow_answers_and_a_share_of_the_others_have_spans() {
     }
 }
 
-/// Nobody listens where the store should be.
-#[test]
-fn a_degraded_answer_has_a_span() {
-    let collector = Collector::start();
+/// A server whose store is nowhere, with one rule that says what to answer then.
+fn without_its_store(collector: &Collector) -> Fixture {
     let rules = "domain: shop\nrules: [{ name: one, rate: 9/s, on_failure: allow }]";
     let settings = format!(
         "otlp_endpoint = 'http://{}'\nstore = 'redis://127.0.0.1:1/0'",
         collector.address
     );
-    let server = Fixture::new(rules, &settings);
+    Fixture::new(rules, &settings)
+}
+
+#[test]
+fn a_degraded_answer_has_a_span() {
+    let collector = Collector::start();
+    let server = without_its_store(&collector);
     assert_eq!(server.acquire("/", "a").json()["degraded"], true);
     let spans = collector.spans(1);
     let said = attributes(&spans[0].attributes);
@@ -287,16 +291,11 @@ fn a_degraded_answer_has_a_span() {
     assert_eq!(said["quell.store"], "redis");
 }
 
-/// Nobody listens where the store should be, and no `on_failure` decides these.
+/// No `on_failure` decides these.
 #[test]
 fn calls_that_the_store_does_not_answer_have_a_span() {
     let collector = Collector::start();
-    let rules = "domain: shop\nrules: [{ name: one, rate: 9/s, on_failure: allow }]";
-    let settings = format!(
-        "otlp_endpoint = 'http://{}'\nstore = 'redis://127.0.0.1:1/0'",
-        collector.address
-    );
-    let server = Fixture::new(rules, &settings);
+    let server = without_its_store(&collector);
     // Mistakes of callers have none.
     let unknown = r#"{"domain":"bank","entries":{}}"#;
     assert_eq!(server.request("POST", "/v1/acquire", unknown).status, 404);

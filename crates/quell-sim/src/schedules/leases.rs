@@ -1,6 +1,6 @@
 //! Schedules about grants, pushes and their timing.
 
-use super::{at_least, begin, cut, leader, may, pass, to_and_fro, want};
+use super::{at_least, begin, cut, leader, may, pass, serve_all, to_and_fro, want, want_all};
 use crate::fault::{Change, Fault};
 use crate::setup::{MILLI, SECOND};
 use crate::world::World;
@@ -217,16 +217,10 @@ pub(super) fn small_bursts(world: &mut World) {
     for _ in 0..12 {
         to_and_fro(world, 1, 4_000);
         // One member borrows and the others have full buckets; now all callers come at once.
-        for node in 0..4 {
-            want(world, node, 2_000);
-        }
-        for node in 0..4 {
-            world.serve(node);
-        }
+        want_all(world, 0..4, 2_000);
+        serve_all(world, 0..4);
         pass(world, 500);
-        for node in 0..4 {
-            want(world, node, 300);
-        }
+        want_all(world, 0..4, 300);
         pass(world, 3_000);
     }
 }
@@ -283,16 +277,10 @@ pub(super) fn larger_calls(world: &mut World) {
     cut(world, 0, true, true, 30_000);
     world.inject(Fault::Change(Change::Least(200)));
     pass(world, 8_500);
-    for node in 0..4 {
-        want(world, node, 5_000);
-    }
-    for node in 0..4 {
-        world.serve(node);
-    }
+    want_all(world, 0..4, 5_000);
+    serve_all(world, 0..4);
     pass(world, 30_000);
-    for node in 0..4 {
-        want(world, node, 0);
-    }
+    want_all(world, 0..4, 0);
     pass(world, 20_000);
 }
 
@@ -304,13 +292,9 @@ pub(super) fn long_sleep(world: &mut World) {
             want(world, node, if node == 3 { 400 } else { 130 });
         }
         pass(world, 20_000);
-        for node in 0..4 {
-            want(world, node, 0);
-        }
+        want_all(world, 0..4, 0);
         pass(world, 80_000);
-        for node in 0..4 {
-            want(world, node, 8_000);
-        }
+        want_all(world, 0..4, 8_000);
         pass(world, 20_000);
         want(world, 3, 0);
         pass(world, 4_000);

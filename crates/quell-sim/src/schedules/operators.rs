@@ -3,7 +3,7 @@
 use quell_shares::ledger::{MemberState, Operation};
 use quell_shares::plan::{LimitId, MICRO, MemberId, Plan, Stage};
 
-use super::{at_least, begin, cut, expect, leader, may, pass, want};
+use super::{at_least, begin, cut, expect, leader, may, pass, want, want_all};
 use crate::fault::{Change, Fault};
 use crate::node::rule_name;
 use crate::world::World;
@@ -39,9 +39,7 @@ pub(super) fn pods_replaced(world: &mut World) {
 /// A busy member is cut off for longer than seats are kept, and its place is taken.
 pub(super) fn silent_for_long(world: &mut World) {
     begin(world);
-    for node in 1..4 {
-        want(world, node, 2_000);
-    }
+    want_all(world, 1..4, 2_000);
     pass(world, 5_000);
     cut(world, 0, true, true, 90_000);
     pass(world, 15_000);
@@ -93,9 +91,7 @@ pub(super) fn weight_lowered(world: &mut World) {
     pass(world, 5_000);
     cut(world, 3, true, true, 60_000);
     world.inject(Fault::Weigh(3, 1));
-    for node in 0..4 {
-        want(world, node, 2_000);
-    }
+    want_all(world, 0..4, 2_000);
     pass(world, 3_000);
     world.inject(Fault::KillChair(leader(world)));
     pass(world, 40_000);
@@ -125,9 +121,7 @@ pub(super) fn limit_again(world: &mut World) {
     pass(world, 2_000);
     let with = plan(world, |plan| plan.limits = all);
     operate(world, Operation::SetPlan(with));
-    for node in 1..4 {
-        want(world, node, 2_000);
-    }
+    want_all(world, 1..4, 2_000);
     pass(world, 3_000);
     let held = world.nodes[0].buckets.len();
     let text = format!("a member that is cut off has {held} limits of 2");
@@ -150,9 +144,7 @@ pub(super) fn limit_again(world: &mut World) {
 /// one, which is cut off, and for all.
 pub(super) fn staged(world: &mut World) {
     begin(world);
-    for node in 0..4 {
-        want(world, node, 2_000);
-    }
+    want_all(world, 0..4, 2_000);
     pass(world, 5_000);
     let one = Stage::Member(MemberId(1));
     for (percent, stages) in [(10, true), (300, true), (10, false)] {

@@ -1,9 +1,11 @@
 //! Schedules in which the store is restored from a backup.
 
+use std::ops::RangeInclusive;
+
 use quell_shares::message::{Join, Report, Request};
 use quell_shares::plan::MemberId;
 
-use super::{at_least, begin, cut, expect, leader, may, pass, want};
+use super::{at_least, begin, cut, expect, leader, may, pass, want, want_all};
 use crate::fault::{Change, Fault};
 use crate::world::{Event, World};
 
@@ -129,9 +131,7 @@ pub(super) fn unknown_plan(world: &mut World) {
     pass(world, 8_000);
     // It has a longer lease, of a limit three times as large, than the record knows.
     cut(world, 0, true, true, 60_000);
-    for node in 1..4 {
-        want(world, node, 4_000);
-    }
+    want_all(world, 1..4, 4_000);
     pass(world, 300);
     restore(world, false);
     pass(world, 70_000);
@@ -143,41 +143,41 @@ pub(super) fn unknown_plan(world: &mut World) {
 }
 
 pub(super) fn not_raised(world: &mut World) {
-    two_and_backup(world);
-    two_join(world);
-    two_lead(world);
-    cut(world, 3, true, true, 120_000);
-    want(world, 2, 2_000);
-    pass(world, 500);
-    world.inject(Fault::Restore { bump: false });
-    // No leader may trust the record.
-    pass(world, 60_000);
-    let alarms = world.counts.alarms;
-    let text = format!("{alarms} leaders said that the store went back");
-    expect(world, "L3", (1..=3).contains(&alarms), text);
+    restore_unraised(world, false);
     at_least(world, "L2", 0, 250);
-    world.inject(Fault::Raise);
-    pass(world, 45_000);
-    // The static shares of those whom the record does not know are set aside, also that of the silent one.
-    all_share(world, &[0, 2], 480);
+    raise_late(world);
 }
 
 pub(super) fn bumped_not_raised(world: &mut World) {
+    restore_unraised(world, true);
+    raise_late(world);
+}
+
+/// Restores a record that no leader may trust, while somebody whom it does not know is silent.
+fn restore_unraised(world: &mut World, bump: bool) {
     two_and_backup(world);
     two_join(world);
     two_lead(world);
     cut(world, 3, true, true, 120_000);
     want(world, 2, 2_000);
     pass(world, 500);
-    world.inject(Fault::Restore { bump: true });
+    world.inject(Fault::Restore { bump });
     pass(world, 60_000);
-    let alarms = world.counts.alarms;
-    let text = format!("{alarms} leaders said that the store went back");
-    expect(world, "L3", (1..=3).contains(&alarms), text);
+    went_back(world, 1..=3);
+}
+
+/// The static shares of those whom the record does not know are set aside, also that of the silent one.
+fn raise_late(world: &mut World) {
     world.inject(Fault::Raise);
     pass(world, 45_000);
-    // The static shares of those whom the record does not know are set aside, also that of the silent one.
     all_share(world, &[0, 2], 480);
+}
+
+/// Expects that so many leaders said that the store went back.
+fn went_back(world: &mut World, leaders: RangeInclusive<u64>) {
+    let alarms = world.counts.alarms;
+    let text = format!("{alarms} leaders said that the store went back");
+    expect(world, "L3", leaders.contains(&alarms), text);
 }
 
 /// Of those whom the record knows, the second has started anew, and the coordinators have, too: one member
@@ -194,13 +194,9 @@ pub(super) fn not_raised_one_witness(world: &mut World) {
         world.inject(Fault::StartChair(chair));
     }
     pass(world, 60_000);
-    let alarms = world.counts.alarms;
-    let text = format!("{alarms} leaders said that the store went back");
-    expect(world, "L3", alarms == 0, text);
+    went_back(world, 0..=0);
     at_least(world, "L2", 0, 250);
-    world.inject(Fault::Raise);
-    pass(world, 45_000);
-    all_share(world, &[0, 2], 480);
+    raise_late(world);
 }
 
 /// Somebody with the credential of a node, and without a seat, names the highest numbers that there are.
@@ -266,9 +262,7 @@ pub(super) fn under_its_leader(world: &mut World) {
     world.inject(Fault::KillNode(2));
     world.inject(Fault::StartNode(2));
     pass(world, 10_000);
-    let alarms = world.counts.alarms;
-    let text = format!("{alarms} leaders said that the store went back");
-    expect(world, "L3", alarms == 1, text);
+    went_back(world, 1..=1);
     let seats = world.store.record.seats.len();
     let text = format!("the record has {seats} seats");
     expect(world, "L3", seats == 4, text);
@@ -313,9 +307,7 @@ pub(super) fn drained(world: &mut World) {
     world.inject(Fault::Drain(1));
     pass(world, 20_000);
     world.inject(Fault::NoStrangers);
-    for node in [0, 2, 3] {
-        want(world, node, 2_000);
-    }
+    want_all(world, [0, 2, 3], 2_000);
     pass(world, 20_000);
     // It lives on its file.
     cut(world, 1, true, true, 30_000);

@@ -2,7 +2,7 @@
 
 use quell_shares::plan::{LimitId, MemberId};
 
-use super::{at_least, begin, cut, expect, leader, pass, to_and_fro, want};
+use super::{at_least, begin, cut, expect, leader, pass, serve_all, to_and_fro, want, want_all};
 use crate::fault::{Change, Fault};
 use crate::setup::MILLI;
 use crate::world::World;
@@ -134,9 +134,7 @@ pub(super) fn old_reports(world: &mut World) {
 
 pub(super) fn crash_loop(world: &mut World) {
     begin(world);
-    for node in 0..4 {
-        want(world, node, 2_000);
-    }
+    want_all(world, 0..4, 2_000);
     pass(world, 5_000);
     for _ in 0..40 {
         for node in 0..4 {
@@ -165,16 +163,10 @@ pub(super) fn leave_under_load(world: &mut World) {
 pub(super) fn more_than_seats(world: &mut World) {
     begin(world);
     for _ in 0..3 {
-        for node in 0..6 {
-            want(world, node, 0);
-        }
+        want_all(world, 0..6, 0);
         pass(world, 12_000);
-        for node in 0..6 {
-            want(world, node, 2_000);
-        }
-        for node in 0..6 {
-            world.serve(node);
-        }
+        want_all(world, 0..6, 2_000);
+        serve_all(world, 0..6);
         pass(world, 2_000);
     }
     let refused = |node: usize| !world.nodes[node].is_active();
@@ -189,16 +181,10 @@ pub(super) fn fewer_seats(world: &mut World) {
     pass(world, 3_000);
     for _ in 0..4 {
         to_and_fro(world, 1, 4_000);
-        for node in 0..4 {
-            want(world, node, 2_000);
-        }
-        for node in 0..4 {
-            world.serve(node);
-        }
+        want_all(world, 0..4, 2_000);
+        serve_all(world, 0..4);
         pass(world, 500);
-        for node in 0..4 {
-            want(world, node, 0);
-        }
+        want_all(world, 0..4, 0);
         pass(world, 3_000);
     }
 }

@@ -51,6 +51,11 @@ pub(super) fn query(user: &str, cost: u64) -> Query<'_> {
         .cost(Cost::new(cost).unwrap())
 }
 
+pub(super) async fn passes(limiter: &Subject, user: &str, cost: u64) -> bool {
+    let verdict = limiter.try_acquire(&query(user, cost)).await;
+    verdict.unwrap().is_allow()
+}
+
 fn one_per_second() -> (Subject, Arc<ManualClock>) {
     limiter(vec![rule("r", Limit::per_second(1).build().unwrap())])
 }
@@ -405,21 +410,9 @@ async fn what_cost_more_is_owed() {
     );
     // 5,000 too many at 10,000 a minute, plus one unit.
     clock.advance(30 * SECOND);
-    assert!(
-        !limiter
-            .try_acquire(&query("alice", 1))
-            .await
-            .unwrap()
-            .is_allow()
-    );
+    assert!(!passes(&limiter, "alice", 1).await);
     clock.advance(Duration::from_millis(6));
-    assert!(
-        limiter
-            .try_acquire(&query("alice", 1))
-            .await
-            .unwrap()
-            .is_allow()
-    );
+    assert!(passes(&limiter, "alice", 1).await);
 }
 
 #[tokio::test]
@@ -734,22 +727,10 @@ async fn use_goes_through_each_calendar_that_a_limit_had() {
     for is_asked in [false, true] {
         let (limiter, clock) = limiter(Vec::new());
         limiter.set_rules(window(5, CalendarUnit::Hour)).unwrap();
-        assert!(
-            limiter
-                .try_acquire(&query("alice", 2))
-                .await
-                .unwrap()
-                .is_allow()
-        );
+        assert!(passes(&limiter, "alice", 2).await);
         limiter.set_rules(window(50, CalendarUnit::Day)).unwrap();
         if is_asked {
-            assert!(
-                limiter
-                    .try_acquire(&query("alice", 1))
-                    .await
-                    .unwrap()
-                    .is_allow()
-            );
+            assert!(passes(&limiter, "alice", 1).await);
         }
         clock.advance(2 * HOUR);
         limiter.set_rules(window(6, CalendarUnit::Hour)).unwrap();

@@ -186,15 +186,21 @@ fn operators_look_at_a_thousand_nodes_in_a_browser() {
     script.end();
 }
 
-/// The overview of a node says what it lives on, and how much it answers degraded.
-#[test]
-fn the_overview_of_a_node_shows_its_coordinator_and_what_is_degraded() {
+/// A coordinator, and a node that has its share.
+fn one_node() -> (Folder, Coordinator, Node) {
     let folder = Folder::new();
     let file = folder.write("shop.yaml", RULES);
     let place = folder.path("fleet.db");
-    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
+    let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
     let node = Node::start(&folder, &file, 1, &[&coordinator]);
     node.until_it_is("granted");
+    (folder, coordinator, node)
+}
+
+/// The overview of a node says what it lives on, and how much it answers degraded.
+#[test]
+fn the_overview_of_a_node_shows_its_coordinator_and_what_is_degraded() {
+    let (_folder, mut coordinator, node) = one_node();
     let server = node.server.as_ref().unwrap();
     let granted = format!(
         "Node 1 of a fleet: granted; its coordinator is {}",
@@ -234,12 +240,7 @@ pub(super) fn page(coordinator: &Coordinator, path: &str) -> String {
 /// A page that is open says that its coordinator is gone, and back; what people changed is known then as well.
 #[test]
 fn a_page_and_the_list_of_changes_survive_a_restart() {
-    let folder = Folder::new();
-    let file = folder.write("shop.yaml", RULES);
-    let place = folder.path("fleet.db");
-    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
-    let node = Node::start(&folder, &file, 1, &[&coordinator]);
-    node.until_it_is("granted");
+    let (_folder, mut coordinator, _node) = one_node();
     coordinator.fleet(&["weight", "1", "3"]).expect_success();
     let row = [
         "<td>anyone</td>",
@@ -278,12 +279,7 @@ pub(super) fn chart(coordinator: &Coordinator, span: &str) -> Option<Value> {
 /// The chart of a limit survives a stop and start of its coordinator.
 #[test]
 fn shares_over_time_survive_a_restart() {
-    let folder = Folder::new();
-    let file = folder.write("shop.yaml", RULES);
-    let place = folder.path("fleet.db");
-    let mut coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
-    let node = Node::start(&folder, &file, 1, &[&coordinator]);
-    node.until_it_is("granted");
+    let (_folder, mut coordinator, _node) = one_node();
     let first = |chart: &Value| {
         [&chart["times"], &chart["stacked"][0], &chart["limit"]].map(|column| column[0].clone())
     };
@@ -589,12 +585,7 @@ fn a_coordinator_is_guarded_as_a_server_is() {
 /// The log and the list of changes say who changed a fleet, from where and why.
 #[test]
 fn a_change_is_noted_with_its_address_and_its_reason() {
-    let folder = Folder::new();
-    let file = folder.write("shop.yaml", RULES);
-    let place = folder.path("fleet.db");
-    let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
-    let node = Node::start(&folder, &file, 1, &[&coordinator]);
-    node.until_it_is("granted");
+    let (_folder, coordinator, _node) = one_node();
     let origin = format!("Origin: {}", coordinator.admin_url());
     let fields = ["action=weight", "weight=3", "reason=it's larger"];
     let done = post(&coordinator, "/console/node/1", &fields, &[&origin]);

@@ -13,18 +13,7 @@ use crate::server::Server;
 
 /// The limit of `login` that a server reports.
 pub(super) fn limit(server: &Server) -> Option<u64> {
-    let peek = [
-        "check",
-        "--json",
-        "--peek",
-        "-d",
-        "shop",
-        "-e",
-        "user=alice",
-        "--url",
-    ];
-    let told = run(quell(&peek).arg(server.url("")));
-    let verdict: Value = serde_json::from_str(&told.stdout).ok()?;
+    let verdict = server.peek("shop", "user=alice")?;
     verdict["decisions"][0]["limit"].as_u64()
 }
 

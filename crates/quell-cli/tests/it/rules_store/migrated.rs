@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Shelf;
 use crate::clients::{ab, require};
 use crate::files::of_repository;
-use crate::process::{quell, run, run_with_input, until};
+use crate::process::{run, run_with_input, until};
 use crate::server::Server;
 
 /// The fenced block of the page that begins with this.
@@ -19,12 +19,7 @@ fn block(beginning: &str) -> String {
 
 /// A server's answer for a call of this path.
 fn peek(server: &Server, path: &str) -> Value {
-    let path = format!("path={path}");
-    let words = [
-        "check", "--json", "--peek", "-d", "org1", "-e", &path, "--url",
-    ];
-    let told = run(quell(&words).arg(server.url("")));
-    serde_json::from_str(&told.stdout).unwrap()
+    server.peek("org1", &format!("path={path}")).unwrap()
 }
 
 /// Number of 110 calls of `/user/list`, ten at a time, that are refused.

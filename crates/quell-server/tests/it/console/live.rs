@@ -81,10 +81,7 @@ fn charts_are_in_numbers_too() {
 #[test]
 fn a_page_says_at_once_that_the_store_is_gone() {
     let redis = Redis::start(&[]);
-    let store = format!(
-        "store = 'redis://127.0.0.1:{}'\nstore_timeout = '2s'",
-        redis.port()
-    );
+    let store = format!("store = '{}'", redis.url());
     let server = Fixture::new(&declared(), &store);
     let mut stream = listen(server.http());
     lines_until(&mut stream, "class=\"good\">ok");

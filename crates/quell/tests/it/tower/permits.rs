@@ -48,6 +48,14 @@ async fn a_permit_comes_back_with_the_end_of_the_body() {
 async fn a_call_that_lives_keeps_its_permit_beyond_the_lease() {
     let (limiter, clock) = limiter(vec![rule("at-a-time", one_at_a_time(), &[])]);
     let totals = || limiter.store().hold_totals(limiter.now());
+    let keeps_it = async |place: &str| {
+        for _ in 0..7 {
+            settle().await;
+            clock.advance(LEASE / 2);
+        }
+        settle().await;
+        assert_eq!((totals().permits, totals().expired), (1, 0), "{place}");
+    };
     let (answer, answered) = tokio::sync::oneshot::channel::<()>();
     let answered = Arc::new(tokio::sync::Mutex::new(Some(answered)));
     let slow = any(move || async move {
@@ -60,29 +68,11 @@ async fn a_call_that_lives_keeps_its_permit_beyond_the_lease() {
     let layer = LimitLayer::new(limiter.clone(), "shop", Entries::new());
     let app = Router::new().route("/", slow).layer(layer);
     let call = tokio::spawn(app.clone().oneshot(get("/", &[])));
-    for _ in 0..7 {
-        settle().await;
-        clock.advance(LEASE / 2);
-    }
-    settle().await;
-    assert_eq!(
-        (totals().permits, totals().expired),
-        (1, 0),
-        "in the service"
-    );
+    keeps_it("in the service").await;
     answer.send(()).unwrap();
     let mut body = call.await.unwrap().unwrap().into_body();
     let sending = tokio::spawn(async move { body.frame().await.is_some() });
-    for _ in 0..7 {
-        settle().await;
-        clock.advance(LEASE / 2);
-    }
-    settle().await;
-    assert_eq!(
-        (totals().permits, totals().expired),
-        (1, 0),
-        "and in the body"
-    );
+    keeps_it("and in the body").await;
     assert_eq!(status(&app, get("/", &[])).await, 429);
     sending.abort();
     assert!(sending.await.unwrap_err().is_cancelled());
