@@ -13,7 +13,7 @@ use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
 use quell::{Limiter, Query};
 use quell_core::rule::all_shared_limits;
-use quell_fleet::agent::{CoordinatorUrl, Credentials, Fleet, FleetOptions, MemberId};
+use quell_fleet::agent::{Connector, CoordinatorUrl, Credentials, Fleet, FleetOptions, MemberId};
 use quell_store::shares::SharesStore;
 
 use super::{BIN, DOMAIN, host_time};
@@ -76,6 +76,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             weight: 1,
             groups: Vec::new(),
             credentials: Credentials::default(),
+            connector: Connector::tcp(),
             file: None,
             follow_rules: false,
             clock: Arc::clone(&clock),

@@ -13,7 +13,7 @@ use quell::clock::{Clock, SystemClock};
 use quell::store::memory::MemoryStore;
 use quell::{Limiter, Query, RulesError};
 use quell_core::rule::{DomainRules, SameName, all_shared_limits};
-use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, MemberId};
+use quell_fleet::agent::{Connector, Credentials, Fleet, FleetError, FleetOptions, MemberId};
 use quell_rules::{ExactDuration, parse_str};
 use quell_store::shares::SharesStore;
 use tokio::task::JoinHandle;
@@ -172,6 +172,7 @@ impl Node {
             weight: 1,
             groups: Vec::new(),
             credentials: Credentials::default(),
+            connector: Connector::tcp(),
             file: None,
             follow_rules: false,
             clock: Arc::clone(&clock),

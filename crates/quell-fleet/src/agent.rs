@@ -15,6 +15,7 @@
 //! leader that it heard of. So a node admits its floor when nothing else is up.
 
 mod connection;
+mod connector;
 mod file;
 mod rights;
 mod rules;
@@ -37,6 +38,7 @@ use tokio::task::JoinHandle;
 pub use quell_shares::plan::MemberId;
 
 pub use self::connection::{CoordinatorUrl, Credentials, NotNamed, Token};
+pub use self::connector::Connector;
 pub use self::file::FileError;
 pub use self::rules::FleetRules;
 pub use self::seen::SeenSlot;
@@ -63,6 +65,8 @@ pub struct FleetOptions {
     pub groups: Vec<Name>,
     /// Credentials that the node presents to coordinators.
     pub credentials: Credentials,
+    /// How it reaches them.
+    pub connector: Connector,
     /// Its file; without one the next start begins with nothing.
     pub file: Option<PathBuf>,
     /// True if the node follows the rules that coordinators distribute: [`Fleet::rules`].
@@ -135,7 +139,7 @@ impl Fleet {
         let now = options.clock.monotonic();
         let member = Member::start(start, &snapshot, now);
         let (shares, seen) = (Shares::new(), SeenSlot::default());
-        let dialer = Dialer::new(options.coordinators, options.credentials);
+        let dialer = Dialer::new(options.coordinators, options.credentials, options.connector);
         let (commands, received) = mpsc::channel(4);
         let (show, status) = watch::channel(Arc::default());
         let task = Task::new(

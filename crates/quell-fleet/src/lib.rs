@@ -21,7 +21,7 @@
 //! use quell_store::shares::SharesStore;
 //! use quell::{Limiter, Query};
 //! use quell_core::rule::all_shared_limits;
-//! use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
+//! use quell_fleet::agent::{Connector, Credentials, Fleet, FleetOptions, MemberId};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,6 +39,7 @@
 //!     weight: 1,
 //!     groups: Vec::new(),
 //!     credentials: Credentials::default(),
+//!     connector: Connector::tcp(),
 //!     file: None,
 //!     follow_rules: false,
 //!     clock: Arc::clone(&clock) as _,

@@ -8,7 +8,9 @@ use quell::RulesError;
 use quell::clock::Clock;
 use quell_core::limit_error::LimitError;
 use quell_core::rule::{DomainRules, Rule, all_shared_limits};
-use quell_fleet::agent::{Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId};
+use quell_fleet::agent::{
+    Connector, Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId,
+};
 use quell_store::shares::Shares;
 use tokio::sync::watch;
 
@@ -47,6 +49,7 @@ pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fl
             ca: config.fleet_ca.clone(),
             certificate,
         },
+        connector: Connector::tcp(),
         file,
         follow_rules: config.rules.contains(&RuleSource::Fleet),
         clock: Arc::clone(clock),

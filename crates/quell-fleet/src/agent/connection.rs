@@ -12,12 +12,13 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Streaming};
 
+use super::connector::{Connector, ConnectorService};
 use crate::proto;
 use crate::proto::fleet_client::FleetClient;
 use crate::wire::{MAX_MESSAGE, MAX_URL};
 
 /// Time until a connection stands, and again until the stream does.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which the other end is pinged, and the time that it has to answer.
 const PING: Duration = Duration::from_secs(5);
@@ -193,16 +194,22 @@ pub(super) struct Link {
 pub(super) struct Dialer {
     urls: Vec<CoordinatorUrl>,
     credentials: Arc<Credentials>,
+    connector: Connector,
     next: usize,
     /// URL of the leader, as another coordinator named it.
     leader: Option<CoordinatorUrl>,
 }
 
 impl Dialer {
-    pub(super) fn new(urls: Vec<CoordinatorUrl>, credentials: Credentials) -> Self {
+    pub(super) fn new(
+        urls: Vec<CoordinatorUrl>,
+        credentials: Credentials,
+        connector: Connector,
+    ) -> Self {
         Self {
             urls,
             credentials: Arc::new(credentials),
+            connector,
             next: 0,
             leader: None,
         }
@@ -244,18 +251,25 @@ impl Dialer {
         });
         // The list is not empty.
         let url = url.unwrap_or_else(|| CoordinatorUrl("http://127.0.0.1:7600".into()));
-        let open = open(url.clone(), Arc::clone(&self.credentials));
+        let open = open(
+            url.clone(),
+            Arc::clone(&self.credentials),
+            self.connector.clone(),
+        );
         (url, open)
     }
 }
 
-async fn open(url: CoordinatorUrl, credentials: Arc<Credentials>) -> Result<Link, String> {
+async fn open(
+    url: CoordinatorUrl,
+    credentials: Arc<Credentials>,
+    connector: Connector,
+) -> Result<Link, String> {
     let shown = tokio::task::spawn_blocking(move || credentials.read()).await;
     let shown = shown.map_err(|error| error.to_string())??;
     let endpoint = Endpoint::from_shared(url.to_string()).map_err(|error| error.to_string())?;
     let mut endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .keep_alive_while_idle(true);
@@ -270,7 +284,8 @@ async fn open(url: CoordinatorUrl, credentials: Arc<Credentials>) -> Result<Link
         endpoint = endpoint.tls_config(tls).map_err(|error| causes(&error))?;
     }
     let late = |_| "it does not answer".to_owned();
-    let channel = tokio::time::timeout(CONNECT_TIMEOUT, endpoint.connect()).await;
+    let connecting = endpoint.connect_with_connector(ConnectorService(connector));
+    let channel = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
     let channel = channel.map_err(late)?.map_err(|error| causes(&error))?;
     let mut client = FleetClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE)
@@ -355,7 +370,7 @@ mod tests {
     #[test]
     fn coordinators_are_tried_in_turn_and_a_leader_first() {
         let urls = ["https://a", "https://b"].map(|url| url.parse().unwrap());
-        let mut dialer = Dialer::new(urls.to_vec(), Credentials::default());
+        let mut dialer = Dialer::new(urls.to_vec(), Credentials::default(), Connector::tcp());
         let mut next = || dialer.dial().0.to_string();
         assert_eq!(
             [next(), next(), next()],
@@ -375,7 +390,7 @@ mod tests {
                 ca: ca.then(|| PathBuf::from("ca.pem")),
                 ..Credentials::default()
             };
-            Dialer::new(urls, credentials)
+            Dialer::new(urls, credentials, Connector::tcp())
         };
         for (named, ca, leader, told) in [
             (&["https://a"][..], false, "https://a:9", None),

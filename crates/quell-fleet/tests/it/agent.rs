@@ -1,10 +1,11 @@
 //! A node against a coordinator that is scripted: what it obeys, what it ignores, and what it does when
-//! there is none. The clock by which rights end is the test's; only reports and connections take time.
+//! there is none. The clock by which rights end is the test's. Connections are in memory, and the time of reports is
+//! paused: it goes on when nobody has anything to do.
 
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quell::clock::{Clock as _, ManualClock};
 use quell::store::memory::MemoryStore;
@@ -14,15 +15,19 @@ use quell_core::policy::{Policy, Rung};
 use quell_core::rule::{DomainRules, Rule, all_shared_limits};
 use quell_core::time::Now;
 use quell_fleet::agent::{
-    Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId, NodeState, Token,
+    Connector, Credentials, Fleet, FleetError, FleetOptions, FleetStatus, MemberId, NodeState,
+    Token,
 };
 use quell_fleet::{proto, wire};
 use quell_shares::message::{Hold, NoSeat, Push, Pushed, Report, Request, Response};
 use quell_shares::plan::{LimitId, MICRO};
 use quell_store::shares::SharesStore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::coordinator::{PATIENCE, Scripted, Stream, grant, right};
+use crate::coordinator::{PATIENCE, Scripted, Stream, grant, in_memory, right};
+
+/// Where no coordinator is.
+const NOBODY: &str = "http://nobody:7600";
 
 /// A node with one rule of the fleet, `api`.
 struct Node {
@@ -45,6 +50,7 @@ pub(crate) fn options(
             token: Some(Token::Text("quell_t".to_owned())),
             ..Credentials::default()
         },
+        connector: in_memory(),
         file: file.map(Path::to_owned),
         follow_rules: true,
         clock: Arc::clone(clock) as _,
@@ -157,10 +163,23 @@ async fn granted(coordinator: &mut Scripted, file: Option<&Path>) -> (Node, Stre
     (node, stream)
 }
 
-/// It answers, its lease is in force, and every call is refused.
+/// As a node of the product: all others are reached in memory.
 #[tokio::test]
+async fn a_node_reaches_a_coordinator_by_tcp() {
+    let mut coordinator = Scripted::on_tcp().await;
+    let clock = Arc::new(ManualClock::default());
+    let options = FleetOptions {
+        connector: Connector::tcp(),
+        ..options(&[&coordinator.url], None, &clock)
+    };
+    let _node = Fleet::start(options).unwrap();
+    coordinator.stream().await.join().await;
+}
+
+/// It answers, its lease is in force, and every call is refused.
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_granted_nothing_while_it_has_demand_says_so() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let node = Node::start(&[&coordinator.url], None);
     let mut stream = coordinator.stream().await;
     let mut report = stream.first_report().await;
@@ -195,9 +214,9 @@ async fn a_node_that_is_granted_nothing_while_it_has_demand_says_so() {
         .await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_joins_and_admits_its_share_until_it_ends() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let node = Node::start(&[&coordinator.url], None);
     assert_eq!(node.state(), NodeState::Joining);
     assert_eq!(node.admits(), (0, true));
@@ -244,9 +263,9 @@ async fn a_node_joins_and_admits_its_share_until_it_ends() {
 
 /// A hypervisor stopped the machine, and its monotonic clock with it. Nothing says so before the task
 /// looks, which it does before each report.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_stood_still_ends_leases_before_the_next_report() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, mut stream) = granted(&mut coordinator, None).await;
     let now = node.clock.now();
     node.clock.set(Now {
@@ -330,9 +349,9 @@ fn not_to_be_obeyed(report: &Report) -> Vec<Response> {
     ]
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_old_repeated_late_or_of_others_is_not_obeyed() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, mut stream) = granted(&mut coordinator, None).await;
     let report = stream.report().await;
     stream
@@ -365,9 +384,9 @@ async fn what_is_old_repeated_late_or_of_others_is_not_obeyed() {
     assert_eq!(node.admits(), (900, false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn garbage_is_counted_and_changes_nothing() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, mut stream) = granted(&mut coordinator, None).await;
     let report = stream.report().await;
     stream.raw(proto::Response { kind: None }).await;
@@ -405,9 +424,9 @@ async fn garbage_is_counted_and_changes_nothing() {
     assert_eq!(node.admits(), (0, true));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_goes_where_the_leader_is_and_on_when_it_is_silent() {
-    let (mut one, mut two) = (Scripted::start().await, Scripted::start().await);
+    let (mut one, mut two) = (Scripted::start(), Scripted::start());
     let node = Node::start(&[&one.url], None);
     let mut stream = one.stream().await;
     stream.join().await;
@@ -435,9 +454,9 @@ async fn a_node_goes_where_the_leader_is_and_on_when_it_is_silent() {
     one.stream().await.report().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_known_joins_again_when_it_may() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, mut stream) = granted(&mut coordinator, None).await;
     let unknown = |incarnation, retry, no_seat| Response::Unknown {
         incarnation,
@@ -482,11 +501,11 @@ async fn a_node_that_is_not_known_joins_again_when_it_may() {
     assert_eq!(status.trouble, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_told_when_to_ask_again_does_not_ask_before() {
     // More than it waits by itself, for its next report or to connect again.
     let retry = Duration::from_millis(800);
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let _node = Node::start(&[&coordinator.url], None);
     let mut stream = coordinator.stream().await;
     stream.first_report().await;
@@ -523,19 +542,18 @@ async fn a_node_that_is_told_when_to_ask_again_does_not_ask_before() {
     assert!(told.elapsed() >= retry, "{:?}", told.elapsed());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_starts_at_its_floor_when_nothing_else_is_up() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("fleet");
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, stream) = granted(&mut coordinator, Some(&file)).await;
     let second = Fleet::start(options(&[&coordinator.url], Some(&file), &node.clock));
     assert!(matches!(second, Err(FleetError::File(_))), "{second:?}");
     drop((stream, coordinator));
     drop(node);
     // Nobody listens there.
-    let gone = Scripted::start().await.url;
-    let node = Node::start_again(&gone, &file).await;
+    let node = Node::start_again(NOBODY, &file).await;
     node.until(|status| !status.limits.is_empty()).await;
     assert_eq!((node.state(), node.share()), (NodeState::Joining, 25));
     assert_eq!(node.admits(), (25, true));
@@ -552,11 +570,11 @@ async fn a_node_starts_at_its_floor_when_nothing_else_is_up() {
 }
 
 /// It has what its file says, and is not cut off.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_starts_again_joins_until_it_is_granted_a_share() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("fleet");
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     drop(granted(&mut coordinator, Some(&file)).await);
     let node = Node::start_again(&coordinator.url, &file).await;
     let mut stream = coordinator.stream().await;
@@ -586,12 +604,12 @@ async fn a_node_that_starts_again_joins_until_it_is_granted_a_share() {
     assert_eq!(status.cut_off, Duration::ZERO);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_acknowledged_before_it_is_on_the_disk() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("place");
     std::fs::create_dir(&place).unwrap();
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let node = Node::start(&[&coordinator.url], Some(&place.join("fleet")));
     let mut stream = coordinator.stream().await;
     let report = stream.first_report().await;
@@ -609,9 +627,9 @@ async fn nothing_is_acknowledged_before_it_is_on_the_disk() {
     assert!(place.join("fleet").exists());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_has_nothing_and_says_so_until_it_is_heard() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, mut stream) = granted(&mut coordinator, None).await;
     let Node {
         fleet,
@@ -640,7 +658,6 @@ async fn a_node_that_leaves_has_nothing_and_says_so_until_it_is_heard() {
     assert!(leaves.await.unwrap());
 
     // Nobody hears it.
-    let gone = Scripted::start().await.url;
-    let node = Node::start(&[&gone], None);
+    let node = Node::start(&[NOBODY], None);
     assert!(!node.fleet.leave().await);
 }

@@ -1,22 +1,53 @@
 //! A coordinator that says what a test tells it to say.
 
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
+use quell_fleet::agent::Connector;
 use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
 use quell_fleet::{proto, wire};
 use quell_shares::message::{Grant, Granted, Join, Joined, LimitName, Report, Request, Response};
 use quell_shares::plan::{LimitId, MICRO};
 use quell_shares::schedule::Right;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, duplex};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::transport::server::Connected;
 use tonic::{Status, Streaming};
 
 /// For what a node does by itself; nothing takes as long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A coordinator on loopback. Streams of nodes come out of it, in order.
+/// The bytes that a stream in memory takes before they are read.
+const PIPE: usize = 64 * 1_024;
+
+/// Where streams in memory lead to, by authority.
+static LISTENERS: LazyLock<Mutex<HashMap<String, mpsc::Sender<DuplexStream>>>> =
+    LazyLock::new(Mutex::default);
+
+/// Ports in the URLs of coordinators. No socket has them: a node sends another only to where it is allowed to.
+static PORTS: AtomicU64 = AtomicU64::new(7_600);
+
+/// The way to coordinators in this process: no socket is in it, so paused time goes on only when nobody has anything to
+/// do. Nobody is at an authority that no coordinator has.
+pub(crate) fn in_memory() -> Connector {
+    Connector::new(async |authority: String| {
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        let listener = LISTENERS.lock().unwrap().get(&authority).cloned();
+        let (near, far) = duplex(PIPE);
+        let sent = listener.ok_or_else(refused)?.send(far).await;
+        sent.map_err(|_| refused())?;
+        Ok(near)
+    })
+}
+
+/// A coordinator in this process. Streams of nodes come out of it, in order.
 pub(crate) struct Scripted {
     pub(crate) url: String,
     streams: mpsc::Receiver<Stream>,
@@ -56,14 +87,35 @@ impl Fleet for Service {
 }
 
 impl Scripted {
-    pub(crate) async fn start() -> Self {
+    /// One that nodes reach in memory.
+    pub(crate) fn start() -> Self {
+        let authority = format!("127.0.0.1:{}", PORTS.fetch_add(1, Ordering::Relaxed));
+        let url = format!("http://{authority}");
+        let (listener, incoming) = mpsc::channel(8);
+        LISTENERS.lock().unwrap().insert(authority, listener);
+        let incoming = ReceiverStream::new(incoming);
+        Self::serve(url, incoming.map(Ok))
+    }
+
+    /// One that nodes reach by TCP.
+    pub(crate) async fn on_tcp() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
+        Self::serve(url, TcpListenerStream::new(listener))
+    }
+
+    fn serve<C>(
+        url: String,
+        incoming: impl tokio_stream::Stream<Item = io::Result<C>> + Send + 'static,
+    ) -> Self
+    where
+        C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
         let (sender, streams) = mpsc::channel(8);
         let service =
             FleetServer::new(Service(sender)).max_decoding_message_size(wire::MAX_MESSAGE);
         let server = tonic::transport::Server::builder().add_service(service);
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
+        tokio::spawn(server.serve_with_incoming(incoming));
         Self { url, streams }
     }
 

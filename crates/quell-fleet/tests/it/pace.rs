@@ -10,7 +10,6 @@ use quell::clock::ManualClock;
 use quell_core::time::Now;
 use quell_fleet::agent::{Fleet, FleetOptions, MemberId};
 use quell_shares::message::{Hold, Response};
-use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 use crate::agent::options;
@@ -38,12 +37,8 @@ const fn millis(count: u64) -> Duration {
 /// Of its two coordinators one is gone, and the other ends each stream at once.
 #[tokio::test(start_paused = true)]
 async fn who_finds_no_coordinator_asks_less_often_and_afterwards_as_at_first() {
-    // A port that is taken, and at which nobody listens.
-    let gone = TcpSocket::new_v4().unwrap();
-    gone.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let gone_url = format!("http://{}", gone.local_addr().unwrap());
-    let mut coordinator = Scripted::start().await;
-    let node = start(&[&gone_url, &coordinator.url], 3);
+    let mut coordinator = Scripted::start();
+    let node = start(&["http://nobody:7600", &coordinator.url], 3);
 
     drop(coordinator.stream().await);
     // Each time two waits: before the one that is gone, and before this one. They double up to 2 s.
@@ -117,7 +112,7 @@ async fn reports(mut stream: Stream, count: usize) -> Vec<Duration> {
 async fn reports_of_nodes_that_begin_together_are_spread() {
     let mut of_nodes = Vec::new();
     for member in 1..=16 {
-        let mut coordinator = Scripted::start().await;
+        let mut coordinator = Scripted::start();
         let node = start(&[&coordinator.url], member);
         let stream = coordinator.stream().await;
         of_nodes.push(reports(stream, REPORTS).await);

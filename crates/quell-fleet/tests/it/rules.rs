@@ -51,9 +51,9 @@ async fn until(stream: &mut Stream, is_so: impl Fn(&proto::RulesSeen) -> bool) -
 }
 
 /// A node that runs no candidates is given none; one that does says what came of the one that it has.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_says_what_came_of_the_candidate_that_it_was_given() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (_node, store) = start(&coordinator.url, None).await;
     let mut stream = coordinator.stream().await;
     let seen = until(&mut stream, |_| true).await;
@@ -85,9 +85,9 @@ async fn a_node_says_what_came_of_the_candidate_that_it_was_given() {
 }
 
 /// Counts under other rules, or under another version, are not reported with those that are judged.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_says_how_calls_were_answered_under_the_rules_that_are_judged() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (_node, store) = start(&coordinator.url, None).await;
     let mut stream = coordinator.stream().await;
     let seen = until(&mut stream, |_| true).await;
@@ -134,9 +134,9 @@ async fn a_node_says_how_calls_were_answered_under_the_rules_that_are_judged() {
 }
 
 /// A program that says nothing of its calls sends nothing, and what a server says is sent once and within bounds.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_says_what_it_was_told_of_its_calls() {
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, _) = start(&coordinator.url, None).await;
     let mut stream = coordinator.stream().await;
     let request = stream.raw_request().await.unwrap();
@@ -159,11 +159,11 @@ async fn a_node_says_what_it_was_told_of_its_calls() {
     assert_eq!(stream.raw_request().await.unwrap().seen, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_follows_checks_and_keeps_rules() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("fleet");
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, store) = start(&coordinator.url, Some(&file)).await;
     assert_eq!(store.latest().await, Ok(None));
     let mut stream = coordinator.stream().await;
@@ -217,13 +217,13 @@ async fn a_node_follows_checks_and_keeps_rules() {
     assert_eq!(store.latest().await, Ok(None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn rules_that_are_not_on_the_disk_are_not_told_as_applied() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("fleet");
     let in_the_way = directory.path().join("fleet.rules");
     std::fs::create_dir(&in_the_way).unwrap();
-    let mut coordinator = Scripted::start().await;
+    let mut coordinator = Scripted::start();
     let (node, store) = start(&coordinator.url, Some(&file)).await;
     let mut stream = coordinator.stream().await;
     let seven = version(7, "domain: seven");

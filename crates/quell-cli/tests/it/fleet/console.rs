@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quell::clock::SystemClock;
-use quell_fleet::agent::{Credentials, Fleet, FleetOptions, MemberId};
+use quell_fleet::agent::{Connector, Credentials, Fleet, FleetOptions, MemberId};
 use quell_testkit::etcd::Etcd;
 use quell_testkit::redis::Redis;
 use serde_json::Value;
@@ -77,6 +77,7 @@ fn join(coordinator: &Coordinator, runtime: &Runtime) -> Vec<Fleet> {
             weight: 1,
             groups: Vec::new(),
             credentials: Credentials::default(),
+            connector: Connector::tcp(),
             file: None,
             follow_rules: false,
             clock: Arc::new(SystemClock::new()),
@@ -122,7 +123,6 @@ fn operators_use_the_console_in_a_browser() {
     two.kill();
     script.go_on();
     script.expect("nodes are fenced and deregistered");
-    let log = coordinator.log();
     for command in [
         "weight 1 3",
         "rollout --back",
@@ -132,12 +132,9 @@ fn operators_use_the_console_in_a_browser() {
         "drain 2",
     ] {
         let told = "an operator changed the fleet by=\"ada\" what=\"quell fleet";
-        assert!(
-            log.contains(&format!("{told} {command}")),
-            "{command}\n{log}"
-        );
+        coordinator.log_with(&format!("{told} {command}"));
     }
-    assert!(log.contains("rules pushed in the console"), "{log}");
+    coordinator.log_with("rules pushed in the console");
     coordinator.kill();
     script.expect("the page says that the connection is lost");
     coordinator.restart();
@@ -596,7 +593,7 @@ fn a_change_is_noted_with_its_address_and_its_reason() {
     coordinator
         .fleet(&["weight", "1", "4", "--reason", "more still"])
         .expect_success();
-    let log = coordinator.log();
+    let log = coordinator.log_with("more still");
     let from = "from=\"127.0.0.1\"";
     for why in ["it's larger", "more still"] {
         let mut lines = log
