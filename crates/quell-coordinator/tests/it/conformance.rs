@@ -1,4 +1,4 @@
-//! One suite for both stores.
+//! One suite for both stores, and for the model of them that other tests use.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use quell_coordinator::store::{
 use tokio::time::timeout;
 
 use crate::etcd::{Etcd, PATIENCE};
+use crate::memory::Memory;
 use crate::reopened::reopened;
 
 const CALL: Duration = Duration::from_secs(5);
@@ -235,14 +236,8 @@ async fn suite(store: &impl ConfigStore) {
     sizes(store).await;
 }
 
-#[tokio::test]
-async fn etcd_is_a_store() {
-    let etcd = Etcd::start();
-    let store = etcd.store();
-    suite(&store).await;
-    // What was compacted cannot be watched.
-    let revision = store.read("t/", CALL).await.unwrap().revision;
-    etcd.ctl(&["compact", &revision.to_string()]);
+/// A watch cannot begin at what was compacted.
+async fn compactions(store: &impl ConfigStore) {
     let mut watch = store.watch("t/", 1, CALL).await.unwrap();
     let ended = loop {
         match timeout(PATIENCE, watch.next()).await.unwrap() {
@@ -254,17 +249,47 @@ async fn etcd_is_a_store() {
         matches!(&ended, StoreError::WatchEnded(why) if why.contains("compacted")),
         "{ended}"
     );
-    // A lease that nobody keeps ends.
-    let lease = store.grant(Duration::from_millis(10), CALL).await.unwrap();
+}
+
+/// A lease that nobody keeps ends.
+async fn ends_of_leases(store: &impl ConfigStore) {
     let watched = store.read("t/", CALL).await.unwrap().revision + 1;
-    let attach = transaction(vec![], vec![leased("t/lease", lease)]);
-    store.commit(attach, CALL).await.unwrap();
+    let lease = loop {
+        let lease = store.grant(Duration::from_millis(10), CALL).await.unwrap();
+        let attach = transaction(vec![], vec![leased("t/lease", lease)]);
+        match store.commit(attach, CALL).await {
+            // It was over before.
+            Err(StoreError::LeaseEnded) => {}
+            attached => break attached.map(|_| lease).unwrap(),
+        }
+    };
     let mut watch = store.watch("t/", watched, CALL).await.unwrap();
     while next(&mut watch).await[0].entry.is_some() {}
     assert_eq!(
         store.keep_alive(lease, CALL).await,
         Err(StoreError::LeaseEnded)
     );
+}
+
+#[tokio::test]
+async fn etcd_is_a_store() {
+    let etcd = Etcd::start();
+    let store = etcd.store();
+    suite(&store).await;
+    let revision = store.read("t/", CALL).await.unwrap().revision;
+    etcd.ctl(&["compact", &revision.to_string()]);
+    compactions(&store).await;
+    ends_of_leases(&store).await;
+}
+
+/// What other tests use in its place.
+#[tokio::test(start_paused = true)]
+async fn the_model_of_a_store_is_a_store() {
+    let store = Memory::with_ends();
+    suite(&store).await;
+    store.compact();
+    compactions(&store).await;
+    ends_of_leases(&store).await;
 }
 
 /// As when a right is taken away between two calls.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use quell_coordinator::store::{EtcdOptions, EtcdStore};
 use quell_testkit::etcd::Etcd as Member;
-use quell_testkit::files::Folder;
 
 /// Longer than anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -12,14 +11,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A cluster that is stopped when it is dropped.
 pub(crate) struct Etcd {
     pub(crate) members: Vec<Member>,
-    folder: Folder,
 }
 
 impl Etcd {
     fn new(members: impl Into<Vec<Member>>) -> Self {
         Self {
             members: members.into(),
-            folder: Folder::new(),
         }
     }
 
@@ -57,17 +54,5 @@ impl Etcd {
         let done = runs.find(|run| run.status.success());
         done.unwrap_or_else(|| panic!("etcdctl {words:?} failed"))
             .stdout
-    }
-
-    /// Writes a backup of the only member.
-    pub(crate) fn back_up(&self) -> String {
-        let file = self.folder.path("backup.db");
-        self.members[0].back_up(&file);
-        file
-    }
-
-    /// Replaces the data of the only member by those of a backup, as an operator would.
-    pub(crate) fn restore(&mut self, backup: &str) {
-        self.members[0].restore(backup);
     }
 }

@@ -24,6 +24,14 @@ pub(crate) struct Faults {
     pub(crate) slowed: Arc<Notify>,
     /// Watches give signs of life and show nothing.
     pub(crate) mute_watches: bool,
+    /// Nothing reaches the store: calls are not answered, and watches are forgotten on the way.
+    pub(crate) offline: bool,
+    /// So many watches were begun.
+    pub(crate) begun: u64,
+    /// So many of those that were begun first are silent for ever, and stay open.
+    pub(crate) forgotten: u64,
+    /// How many keep-alives were answered.
+    pub(crate) kept: u64,
     /// Watches are not begun while this is so.
     pub(crate) no_watches: bool,
     /// The next changes of a watch are lost, and with them the watch.
@@ -48,13 +56,40 @@ impl<S> Faulty<S> {
     fn faults(&self) -> Faults {
         self.faults.lock().unwrap().clone()
     }
+
+    /// The answer to a call, if it reaches the store.
+    async fn reach<T>(
+        &self,
+        within: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if self.faults().offline {
+            paced_by(within).await;
+            return Err(StoreError::Timeout(within));
+        }
+        call.await
+    }
+}
+
+impl Faults {
+    /// The network is gone, and what was on it.
+    pub(crate) fn go_offline(&mut self) {
+        self.offline = true;
+        self.forget_watches();
+    }
+
+    /// The watches that there are stay open, and show nothing any more.
+    pub(crate) fn forget_watches(&mut self) {
+        self.forgotten = self.begun;
+    }
 }
 
 impl<S: ConfigStore> ConfigStore for Faulty<S> {
     type Watch = FaultyWatch<S::Watch>;
 
     async fn read(&self, prefix: &str, within: Duration) -> Result<Listing, StoreError> {
-        self.store.read(prefix, within).await
+        let read = self.store.read(prefix, within);
+        self.reach(within, read).await
     }
 
     async fn watch(
@@ -66,8 +101,13 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
         while self.faults().no_watches {
             paced().await;
         }
+        let watch = self.store.watch(prefix, from, within);
+        let watch = self.reach(within, watch).await?;
+        let mut faults = self.faults.lock().unwrap();
+        faults.begun += 1;
         Ok(FaultyWatch {
-            watch: self.store.watch(prefix, from, within).await?,
+            watch,
+            number: faults.begun,
             faults: Arc::clone(&self.faults),
         })
     }
@@ -77,7 +117,8 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
         transaction: Transaction,
         within: Duration,
     ) -> Result<Committed, StoreError> {
-        let committed = self.store.commit(transaction, within).await;
+        let committed = self.store.commit(transaction, within);
+        let committed = self.reach(within, committed).await;
         let late = self.faults.lock().unwrap().slow_commits.pop_front();
         if let Some(late) = late {
             self.faults().slowed.notify_one();
@@ -87,17 +128,20 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
     }
 
     async fn grant(&self, ttl: Duration, within: Duration) -> Result<Lease, StoreError> {
-        self.store.grant(ttl, within).await
+        self.reach(within, self.store.grant(ttl, within)).await
     }
 
     async fn keep_alive(&self, lease: Lease, within: Duration) -> Result<(), StoreError> {
         let faults = self.faults();
         let answer = async {
-            if faults.no_keep_alives {
+            if faults.no_keep_alives || faults.offline {
                 std::future::pending::<()>().await;
             }
             let answer = self.store.keep_alive(lease, within).await;
-            paced_by(faults.slow_keep_alives).await;
+            if !faults.slow_keep_alives.is_zero() {
+                paced_by(faults.slow_keep_alives).await;
+            }
+            self.faults.lock().unwrap().kept += u64::from(answer.is_ok());
             answer
         };
         let late = Err(StoreError::Timeout(within));
@@ -105,19 +149,30 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
     }
 
     async fn revoke(&self, lease: Lease, within: Duration) -> Result<(), StoreError> {
-        self.store.revoke(lease, within).await
+        self.reach(within, self.store.revoke(lease, within)).await
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct FaultyWatch<W> {
     watch: W,
+    /// Which it is, of all that were begun.
+    number: u64,
     faults: Arc<Mutex<Faults>>,
+}
+
+impl<W> FaultyWatch<W> {
+    fn is_forgotten(&self) -> bool {
+        self.number <= self.faults.lock().unwrap().forgotten
+    }
 }
 
 impl<W: Watch> Watch for FaultyWatch<W> {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         let mut next = self.watch.next().await;
+        if self.is_forgotten() {
+            std::future::pending::<()>().await;
+        }
         let mut faults = self.faults.lock().unwrap();
         let shows = next.as_ref().is_ok_and(|changes| !changes.is_empty());
         if shows && std::mem::take(&mut faults.lose_watch) {
@@ -131,6 +186,9 @@ impl<W: Watch> Watch for FaultyWatch<W> {
     }
 
     async fn request_progress(&mut self) -> Result<(), StoreError> {
+        if self.is_forgotten() {
+            return Ok(());
+        }
         self.watch.request_progress().await
     }
 }

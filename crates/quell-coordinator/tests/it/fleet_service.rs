@@ -32,8 +32,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 
-use crate::etcd::{Etcd, PATIENCE};
+use crate::etcd::PATIENCE;
 use crate::leader::{start, status};
+use crate::memory::Memory;
 
 /// Lets those in that show a token that it knows.
 #[derive(Debug, Default)]
@@ -617,7 +618,7 @@ async fn judged_rules_are_named_to_members_that_count() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_says_where_the_leader_is() {
-    let etcd = Etcd::start();
+    let store = Memory::default();
     let (socket_a, url_a) = socket();
     let (socket_b, url_b) = socket();
     let name = |url: &str| {
@@ -628,9 +629,9 @@ async fn a_follower_says_where_the_leader_is() {
         };
         name.to_string()
     };
-    let (first, _want_a) = start(etcd.store(), &name(&url_a));
+    let (first, _want_a) = start(store.clone(), &name(&url_a));
     status(&first, |status| status.grants).await;
-    let (second, _want_b) = start(etcd.store(), &name(&url_b));
+    let (second, _want_b) = start(store.clone(), &name(&url_b));
     status(&second, |status| status.leader == Some(name(&url_a))).await;
     let _serving_a = serve(socket_a, &url_a, first.service(), Arc::new(Open));
     let serving_b = serve(socket_b, &url_b, second.service(), Arc::new(Open));

@@ -26,15 +26,15 @@ use quell_shares::member::{Member, Stage};
 use quell_shares::message::Request;
 use quell_shares::plan::{MICRO, MemberId, Plan, Record, Seat, Size, Sizing};
 use quell_testkit::wait::paced_by;
-use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Code;
 use tower_service::Service as _;
 
 use crate::etcd::PATIENCE;
 use crate::fleet_service::{Line, Serving, Tokens, alone, join_as, member, wants};
-use crate::leader::{Node, start, status, wanted};
+use crate::leader::{Node, status, wanted};
 use crate::memory::Memory;
+use crate::paused;
 
 /// What an answer to an attacker is waited for; nothing depends on it.
 const ANSWER: Duration = Duration::from_millis(50);
@@ -497,14 +497,14 @@ fn record(plan: &Plan, number: u64) -> Record {
 }
 
 /// Nothing that can stand there makes a leader panic: it stops, and says why, and nodes keep what they have.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn who_writes_the_store_stops_leaders_and_crashes_none() {
     let plan = plan_of(&wanted(&[1_000]));
     let highest = encode_record(&record(&plan, u64::MAX)).unwrap();
     let last = encode_record(&record(&plan, (1 << 44) - 1)).unwrap();
     for bytes in [b"qr\x01\xff".to_vec(), Vec::new(), highest, last] {
         let store = Memory::default();
-        let (mut leader, _want) = start(store.clone(), "a");
+        let (mut leader, _want) = paused::start(store.clone(), "a");
         let mut node = Node::join(&leader, 1).await;
         node.granted().await;
         let write = Transaction {
@@ -518,10 +518,10 @@ async fn who_writes_the_store_stops_leaders_and_crashes_none() {
 }
 
 /// The leader's key is another's, without a lease: until it is deleted nobody leads, and no two do.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn who_takes_the_leaders_key_away_stops_the_leader() {
     let store = Memory::default();
-    let (leader, _want): (Leader, watch::Sender<Wanted>) = start(store.clone(), "a");
+    let (leader, _want) = paused::start(store.clone(), "a");
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     let commit = async |write| {

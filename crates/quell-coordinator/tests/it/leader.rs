@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::{Clock as _, ManualClock};
 use quell::rule_store::{Draft, Version, text_digest};
-use quell_coordinator::clock::boottime;
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
     BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step, Wanted,
     WhatIf,
 };
 use quell_coordinator::metrics::Metrics;
-use quell_coordinator::session::{Session, SessionOptions, key};
+use quell_coordinator::session::{Leadership, Session, SessionOptions, key};
 use quell_coordinator::status::{FleetStatus, PreviewStatus, SharePreview};
 use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
+use quell_core::time::Now;
 use quell_shares::generation;
 use quell_shares::ledger::Operation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response, Totals};
@@ -25,11 +26,12 @@ use quell_testkit::wait::{paced_by, until, until_it};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::etcd::{Etcd, PATIENCE};
+use crate::etcd::PATIENCE;
 use crate::faulty::{Faulty, until as watched};
 use crate::memory::Memory;
 use crate::paused;
 use crate::reopened::reopened;
+use crate::steady::SteadyClock;
 
 mod rollouts;
 
@@ -69,8 +71,13 @@ pub(crate) fn options(name: &str) -> SessionOptions {
     }
 }
 
+/// A coordinator that leads on while this machine does other things.
 pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<Wanted>) {
-    let session = Session::start(store, options(name)).unwrap();
+    let options = SessionOptions {
+        clock: Arc::new(SteadyClock::default()),
+        ..options(name)
+    };
+    let session = Session::start(store, options).unwrap();
     let (want, wants) = watch::channel(wanted(&[1_000]));
     (Leader::start(session, wants), want)
 }
@@ -646,16 +653,16 @@ async fn a_successor_grants_at_once_after_a_hand_over_and_learns_after_a_death()
     until_metric(&third, "quell_fleet_learning_seconds", |time| time == 0.0).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_record_of_a_newer_version_ends_the_coordinator() {
-    let etcd = Etcd::start();
+    let store = Memory::default();
     let record = Write::put(format!("/quell/test/{}", key::RECORD), b"qr\x09".to_vec());
     let transaction = Transaction {
         conditions: Vec::new(),
         writes: vec![record],
     };
-    etcd.store().commit(transaction, PATIENCE).await.unwrap();
-    let (mut leader, _want) = start(etcd.store(), "a");
+    store.commit(transaction, PATIENCE).await.unwrap();
+    let (mut leader, _want) = paused::start(store, "a");
     let ended = timeout(PATIENCE, leader.ended()).await.unwrap();
     assert_eq!(
         ended,
@@ -664,10 +671,10 @@ async fn a_record_of_a_newer_version_ends_the_coordinator() {
     assert!(leader.service().connect(MemberId(1)).await.is_err());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
-    let mut etcd = Etcd::start();
-    let (first, want_a) = start(etcd.store(), "a");
+    let store = Memory::with_ends();
+    let (first, want_a) = paused::start(store.clone(), "a");
     let draft = Draft {
         text: "a text",
         who: "ann",
@@ -682,10 +689,10 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     node.granted().await;
     let mut witness = Node::join(&first, 2).await;
     witness.granted().await;
-    let backup = etcd.back_up();
+    let backup = store.back_up();
     first.shut_down().await.unwrap();
     // After the backup: another leader, with a higher epoch, of which the member knows.
-    let (second, _want_b) = start(etcd.store(), "b");
+    let (second, _want_b) = paused::start(store.clone(), "b");
     status(&second, |status| status.grants).await;
     node.go_to(&second).await;
     node.granted().await;
@@ -693,9 +700,9 @@ async fn after_a_restore_nothing_is_granted_until_the_generation_is_raised() {
     let (since, _) = witness.granted().await;
     second.shut_down().await.unwrap();
 
-    etcd.restore(&backup);
+    store.restore(&backup, false);
     // As many writes as there were before: other things under the same numbers.
-    let (third, _want_c) = start(etcd.store(), "c");
+    let (third, _want_c) = paused::start(store.clone(), "c");
     let service = third.service();
     service.rule_distribution().publish(Arc::clone(&version));
     let has_text = || {
@@ -769,32 +776,63 @@ async fn an_operator_changes_the_record_of_the_leader_only() {
     ));
 }
 
+/// Its clock goes on with the keep-alives of its session, which has a thread of its own: by a third of a time to live
+/// after each. So nothing lapses, however slow this machine is.
 #[tokio::test]
 async fn a_leader_whose_threads_were_busy_goes_on() {
-    let etcd = Etcd::start();
-    let session = Session::start(etcd.store(), options("a")).unwrap();
-    let leadership = session.leadership();
+    let (ttl, clock) = (
+        Duration::from_millis(90),
+        Arc::new(ManualClock::new(Now::from_nanos(1))),
+    );
+    let options = SessionOptions {
+        ttl,
+        hang: ttl * 4,
+        clock: Arc::clone(&clock) as _,
+        ..options("a")
+    };
+    let session = Session::start(Memory::default(), options).unwrap();
+    let mut leadership = session.leadership();
     let (_want, wants) = watch::channel(wanted(&[1_000]));
     let leader = Leader::start(session, wants);
-    let before = status(&leader, |status| status.grants).await;
-    let mut node = Node::join(&leader, 1).await;
-    let begun = boottime();
+    let ticks = |mut leadership: watch::Receiver<Option<Leadership>>, clock: Arc<ManualClock>| async move {
+        while leadership.changed().await.is_ok() {
+            clock.advance(ttl / 3);
+        }
+    };
+    let first = async {
+        let before = status(&leader, |status| status.grants).await;
+        (before.epoch, Node::join(&leader, 1).await)
+    };
+    let (epoch, mut node) = tokio::select! {
+        first = first => first,
+        () = ticks(leadership.clone(), Arc::clone(&clock)) => panic!("its session has ended"),
+    };
+    let begun = clock.monotonic();
+    leadership.mark_unchanged();
     // Nothing runs on this runtime, which is the leader's, for two times to live.
-    let epoch = before.epoch;
     until("the key is kept", || {
-        let kept = leadership.borrow().clone()?;
-        assert_eq!(Some(kept.epoch), epoch);
-        (kept.asked.since(begun) > TTL * 2).then_some(())
+        let kept = leadership.has_changed().unwrap();
+        if kept {
+            assert_eq!(
+                leadership.borrow_and_update().as_ref().map(|one| one.epoch),
+                epoch
+            );
+            clock.advance(ttl / 3);
+        }
+        (clock.monotonic().since(begun) > ttl * 2).then_some(())
     });
-    let (grant, was_held) = node.granted().await;
-    assert_eq!((Some(grant.epoch), was_held), (before.epoch, false));
+    let (grant, was_held) = tokio::select! {
+        granted = node.granted() => granted,
+        () = ticks(leadership, clock) => panic!("its session has ended"),
+    };
+    assert_eq!((Some(grant.epoch), was_held), (epoch, false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_coordinator_stops_while_the_store_is_gone() {
-    let mut etcd = Etcd::start();
-    let (leader, _want) = start(etcd.store(), "a");
+    let (store, faults) = Faulty::new(Memory::default());
+    let (leader, _want) = paused::start(store, "a");
     status(&leader, |status| status.grants).await;
-    etcd.kill(0);
+    faults.lock().unwrap().go_offline();
     leader.shut_down().await.unwrap();
 }

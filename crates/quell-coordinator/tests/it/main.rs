@@ -23,3 +23,4 @@ mod reopened;
 mod restore;
 mod rules;
 mod session;
+mod steady;
