@@ -260,7 +260,8 @@ pub(super) mod tests {
     use crate::resp::cmd;
     use crate::sync::{Mutex, model};
 
-    pub(crate) const TIMEOUT: Duration = Duration::from_millis(50);
+    /// The product's, by instants that a test gives.
+    pub(crate) const TIMEOUT: Duration = crate::DEFAULT_TIMEOUT;
 
     pub(crate) type PendingReply = oneshot::Receiver<Result<Value, NoAnswer>>;
 

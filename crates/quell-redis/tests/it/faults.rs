@@ -6,7 +6,7 @@ use quell::{Limit, Limiter, Query};
 use quell_redis::{Failure, RedisStore, StoreUrl};
 
 use crate::limits::{SECOND, built, limiter};
-use crate::patience::{TIMEOUT, until_it};
+use crate::patience::{HASTY, PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
 fn five_per_minute() -> Limit {
@@ -57,7 +57,8 @@ async fn a_restart_goes_unnoticed() {
 async fn no_server_is_an_error_that_says_where() {
     let port = crate::server::free_port();
     let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
-    let subject = limiter(RedisStore::new(url), &[five_per_minute()]);
+    let store = RedisStore::builder(url).timeout(PATIENCE).build();
+    let subject = limiter(store, &[five_per_minute()]);
     let error = passes(&subject).await.unwrap_err();
     assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
     assert!(error.contains("refused"), "{error}");
@@ -77,23 +78,21 @@ async fn a_server_that_comes_up_later_is_found() {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_given_up_in_time() {
     let server = Server::start(&[]);
-    let store = RedisStore::builder(server.url());
+    let store = RedisStore::builder(server.url()).timeout(TIMEOUT);
     let subject = limiter(store.build(), &[five_per_minute()]);
     until_it("it answers", async || passes(&subject).await.is_ok()).await;
     server.freeze();
     let error = passes(&subject).await.unwrap_err();
     server.thaw();
-    assert!(error.contains("no answer within 50ms"), "{error}");
+    assert!(error.contains("no answer within 2s"), "{error}");
 }
 
 /// During an outage no call waits for the store; it is found again without any help.
 #[tokio::test]
 async fn a_store_that_is_gone_holds_nobody_up() {
     let server = Server::start(&[]);
-    let subject = limiter(
-        RedisStore::builder(server.url()).build(),
-        &[five_per_minute()],
-    );
+    let store = RedisStore::builder(server.url()).timeout(HASTY);
+    let subject = limiter(store.build(), &[five_per_minute()]);
     until_it("it answers", async || passes(&subject).await.is_ok()).await;
     server.freeze();
     let mut at_once = 0;
@@ -202,7 +201,8 @@ async fn a_call_that_found_no_connection_was_not_sent() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = nobody.local_addr().unwrap().port();
     let url: StoreUrl = format!("redis://:word@127.0.0.1:{port}").parse().unwrap();
-    let answer = RedisStore::new(url).ping().await;
+    let store = RedisStore::builder(url).timeout(HASTY).build();
+    let answer = store.ping().await;
     assert!(matches!(answer, Err(Failure::Unreachable(_))), "{answer:?}");
 }
 

@@ -402,15 +402,12 @@ fn any_bytes_have_an_answer() {
     proptest!(config, |(bytes in garbage(), kept in any::<u16>())| check(bytes, kept));
 }
 
-/// With the store's usual timeout: a value is replaced within a call or two.
+/// By a store with a fallback, which asks again.
 #[tokio::test]
-async fn a_key_is_mended_within_the_usual_time() {
+async fn a_key_is_mended_and_the_store_decides_again() {
     let server = Server::start(&[]);
     let limit = built(Limit::fixed_window(10, Duration::from_secs(1)).build());
-    let node = Node::new(
-        RedisStore::builder(server.url()),
-        declaring(&[limit], share(1)),
-    );
+    let node = Node::new(server.store(), declaring(&[limit], share(1)));
     node.until_back("a").await;
     spoil(&server, &only_key(&server), FOREIGN[2]);
     until_it("an answer of the store", async || {

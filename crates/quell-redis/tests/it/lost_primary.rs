@@ -10,7 +10,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 use crate::cluster::Cluster;
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built, rule};
-use crate::patience::{TIMEOUT, until_it};
+use crate::patience::{HASTY, TIMEOUT, until_it};
 use crate::server::Server;
 
 /// A cluster whose other servers continue without one of them.
@@ -176,7 +176,7 @@ async fn a_single_server_is_named_when_it_is_gone() {
     let proxy = Proxy::start(server.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let limit = built(Limit::fixed_window(5, SECOND).build());
-    let store = RedisStore::builder(url.parse().unwrap());
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(HASTY);
     let node = Node::new(store, declaring(&[limit], share(1)));
     node.until_back("a").await;
     assert_eq!(gone(&node), [""; 0]);

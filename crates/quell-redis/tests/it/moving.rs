@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use quell::{Limit, Limiter, Query};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
 
 use crate::cluster::Cluster;
 use crate::limits::{SECOND, built, rule};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::{Server, try_command};
 
 fn hourly(limit: u64) -> Limit {
@@ -106,20 +108,28 @@ async fn a_key_is_asked_for_wherever_it_is() {
     assert_eq!(moving.to.keys(), moving.keys);
 }
 
+/// Answers that say that keys are on their way, of calls that are made together. Calls that end otherwise say nothing.
+async fn told_to_try_again(subject: &Limiter<RedisStore>, calls: usize) -> usize {
+    let told = join_all((0..calls).map(|_| passes(subject))).await;
+    let told = told.into_iter().map(|told| told.unwrap_err());
+    told.filter(|error| error.contains("TRYAGAIN")).count()
+}
+
 /// While its keys are on two servers no server can decide the set at once: the call ends in time and
 /// has charged nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_set_of_which_half_has_moved_waits_and_charges_nothing() {
     let cluster = Cluster::start(0);
-    let subject = limiter(&cluster, &[3, 5], Duration::from_millis(500));
-    while passes(&subject).await != Ok(true) {}
+    let subject = limiter(&cluster, &[3, 5], PATIENCE);
+    assert_eq!(passes(&subject).await, Ok(true));
     let moving = Moving::begin(&cluster);
     assert_eq!(moving.keys.len(), 2);
     moving.carry(0);
-    for _ in 0..2 {
-        let error = passes(&subject).await.unwrap_err();
-        assert!(error.contains("TRYAGAIN"), "{error}");
-    }
+    let hasty = limiter(&cluster, &[3, 5], TIMEOUT);
+    until_it("calls end, and say why", async || {
+        told_to_try_again(&hasty, 2).await == 2
+    })
+    .await;
     moving.carry(1);
     assert_eq!(passes(&subject).await, Ok(true));
     moving.end();
@@ -131,19 +141,18 @@ async fn a_set_of_which_half_has_moved_waits_and_charges_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_keys_move_is_not_gone() {
     let cluster = Cluster::start(0);
-    let subject = limiter(&cluster, &[3, 5], Duration::from_millis(300));
-    while passes(&subject).await != Ok(true) {}
+    let subject = limiter(&cluster, &[3, 5], PATIENCE);
+    assert_eq!(passes(&subject).await, Ok(true));
     let moving = Moving::begin(&cluster);
     moving.carry(0);
-    let failures = |kind: &str| {
+    let hasty = limiter(&cluster, &[3, 5], TIMEOUT);
+    until_it("many calls end, and say why", async || {
+        told_to_try_again(&hasty, 8).await == 8
+    })
+    .await;
+    for subject in [&subject, &hasty] {
         let numbers = subject.store().numbers();
         assert!(!numbers.is_gone, "{numbers:?}");
-        let mut failures = numbers.failures.into_iter();
-        failures.find(|(name, _)| *name == kind).unwrap().1
-    };
-    while failures("not_ready") < 8 {
-        let error = passes(&subject).await.unwrap_err();
-        assert!(error.contains("TRYAGAIN"), "{error}");
     }
     for number in 0..30 {
         // Either server has some of them.

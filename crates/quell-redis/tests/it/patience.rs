@@ -8,5 +8,9 @@ pub(crate) use quell_testkit::wait::{paced, until_it};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Timeout of the store where a test lets answers get lost, and has to wait so long for each of them. The
-/// product's 50 ms are tested in `faults.rs`, with a store that answers nothing.
+/// product's 50 ms are tested in `src/link/traffic.rs`, by instants that are given.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Timeout of a store that answers nothing in time, where a test waits for the end of many calls, and afterwards for the
+/// first that is answered. Nothing depends on how short it is.
+pub(crate) const HASTY: Duration = Duration::from_millis(50);

@@ -160,7 +160,7 @@ async fn where_nothing_is_declared_there_is_no_answer() {
 async fn while_it_is_gone_no_call_waits_for_it() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    let store = behind(&proxy).timeout(quell_redis::DEFAULT_TIMEOUT);
+    let store = behind(&proxy).timeout(SECOND / 4);
     let node = Node::new(store, declaring(&[a_hundred()], share(1)));
     node.until_back("a").await;
     proxy.set(Fault::Stall);

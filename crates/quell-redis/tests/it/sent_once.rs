@@ -8,7 +8,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
-use crate::patience::TIMEOUT;
+use crate::patience::{HASTY, TIMEOUT};
 use crate::server::{SLOW, Server};
 
 fn many() -> Limit {
@@ -94,11 +94,14 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
     let passed = verdicts.iter().filter(|verdict| verdict.is_allow()).count();
     assert_eq!(passed, 100);
     assert!(verdicts.iter().all(|verdict| !verdict.degraded));
-    // These nodes give up after 50 ms and try again by themselves: whatever still reaches the store
-    // is charged once.
+    // These nodes give up before that and try again by themselves: whatever still reaches the store is
+    // charged once.
     let hasty: Vec<Node> = proxies
         .iter()
-        .map(|proxy| Node::new(behind(proxy), declaring(&[limit()], share(2))))
+        .map(|proxy| {
+            let store = behind(proxy).timeout(HASTY);
+            Node::new(store, declaring(&[limit()], share(2)))
+        })
         .collect();
     let mut asked = 0;
     for _ in 0..20 {

@@ -7,6 +7,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, share};
 use crate::limits::{SECOND, built};
+use crate::patience::HASTY;
 use crate::server::{SLOW, Server};
 
 /// A large limit, since only degraded answers matter.
@@ -37,7 +38,7 @@ async fn with_weather(weather: Fault) {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
-    let node = node(RedisStore::builder(url.parse().unwrap()));
+    let node = node(RedisStore::builder(url.parse().unwrap()).timeout(HASTY));
     for _ in 0..2 {
         node.until_back("a").await;
         proxy.set(weather);
@@ -70,7 +71,7 @@ async fn a_connection_of_which_the_other_end_is_gone() {
 #[tokio::test]
 async fn a_port_where_nobody_listens() {
     let mut server = Server::start(&[]);
-    let node = node(RedisStore::builder(server.url()));
+    let node = node(RedisStore::builder(server.url()).timeout(HASTY));
     for _ in 0..2 {
         node.until_back("a").await;
         server.kill();
@@ -87,7 +88,7 @@ async fn a_port_where_nobody_listens() {
 /// A fault of the server itself: commands that cause it, and commands that end it.
 async fn with_words(arguments: &[&str], fault: &[&[&str]], mended: &[&[&str]]) {
     let server = Server::start(arguments);
-    let node = node(RedisStore::builder(server.url()));
+    let node = node(RedisStore::builder(server.url()).timeout(HASTY));
     node.until_back("a").await;
     for words in fault {
         let said = server.command(words);
@@ -102,7 +103,9 @@ async fn with_words(arguments: &[&str], fault: &[&[&str]], mended: &[&[&str]]) {
 
 #[tokio::test]
 async fn a_server_that_pauses() {
-    with_words(&[], &[&["CLIENT", "PAUSE", "4000"]], &[]).await;
+    // Scripts wait, for longer than anything here takes.
+    let pause = ["CLIENT", "PAUSE", "600000", "WRITE"];
+    with_words(&[], &[&pause], &[&["CLIENT", "UNPAUSE"]]).await;
 }
 
 #[tokio::test]
@@ -128,16 +131,13 @@ async fn a_server_that_became_a_replica() {
 }
 
 #[tokio::test]
-async fn a_server_that_sleeps() {
-    let server = Server::start(&["--enable-debug-command", "yes"]);
-    let node = node(RedisStore::builder(server.url()));
+async fn a_server_that_hangs() {
+    let server = Server::start(&[]);
+    let node = node(RedisStore::builder(server.url()).timeout(HASTY));
     node.until_back("a").await;
-    let port = server.port();
-    let asleep = tokio::task::spawn_blocking(move || {
-        crate::server::try_command(port, &["DEBUG", "SLEEP", "4"])
-    });
-    is_degraded(&node, "DEBUG SLEEP").await;
-    asleep.await.unwrap();
+    server.freeze();
+    is_degraded(&node, "frozen").await;
+    server.thaw();
     node.until_back("a").await;
 }
 
@@ -145,7 +145,7 @@ async fn a_server_that_sleeps() {
 async fn a_password_that_is_wrong() {
     let server = Server::start(&["--requirepass", "right"]);
     let url = format!("redis://:wrong@127.0.0.1:{}", server.port());
-    let node = node(RedisStore::builder(url.parse().unwrap()));
+    let node = node(RedisStore::builder(url.parse().unwrap()).timeout(HASTY));
     is_degraded(&node, "a wrong password").await;
     let words = [
         &["AUTH", "right"][..],
