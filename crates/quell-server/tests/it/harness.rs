@@ -282,6 +282,13 @@ impl Fixture {
         line.map(|rest| rest.trim().to_owned())
     }
 
+    /// Waits until a line of the metrics has this value: what ended a connection is counted a moment after its client
+    /// sees the end.
+    #[track_caller]
+    pub(crate) fn until_metric(&self, series: &str, value: &str) {
+        eventually(series, || self.metric(series).as_deref() == Some(value));
+    }
+
     /// Sends `bytes` on a RESP connection, closes its side, and reads to the end.
     pub(crate) fn resp_exchange(&self, bytes: &[u8]) -> String {
         let reply = send(self.resp(), bytes);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quell_testkit::wait::pace;
 
 use crate::harness::{Fixture, SHOP, connect, eventually, expect};
-use crate::slow::IMPATIENT;
+use crate::slow::HASTY_READERS;
 
 fn number(server: &Fixture, series: &str) -> u64 {
     server.metric(series).unwrap().parse().unwrap()
@@ -49,7 +49,7 @@ fn flood(address: SocketAddr, bytes: &[u8]) {
 
 #[test]
 fn a_client_that_never_reads_is_held_back_and_closed_on_each_port() {
-    let server = Fixture::new(SHOP, &format!("{IMPATIENT}max_buffer_bytes = 4000000"));
+    let server = Fixture::new(SHOP, HASTY_READERS);
     let body = r#"{"domain":"shop","entries":{"path":"/login","user":"a"}}"#;
     let question = format!(
         "POST /v1/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\

@@ -34,7 +34,7 @@ fn ask(server: &Fixture, path: &str) -> (bool, bool, Option<u64>) {
 #[test]
 fn an_outage_of_the_store_does_not_touch_local_rules() {
     let redis = Redis::start(&[]);
-    let settings = format!("store = '{}'", redis.url());
+    let settings = format!("store = '{}'\nstore_timeout = '60s'", redis.url());
     let server = Fixture::with_clock(RULES, &settings);
     assert_eq!(ask(&server, "/both"), (true, false, Some(1)));
     assert_eq!(ask(&server, "/both"), (true, false, Some(0)));
@@ -58,7 +58,7 @@ rules:
   - { name: small, match: { path: /small }, rate: 5/s }
 ";
     let redis = Redis::start(&[]);
-    let settings = format!("store = '{}'", redis.url());
+    let settings = format!("store = '{}'\nstore_timeout = '60s'", redis.url());
     let server = Fixture::with_clock(RULES, &settings);
     for call in 1..=100 {
         let answer = server.acquire("/leased", "ann").json();
@@ -107,7 +107,7 @@ defaults: { on_failure: deny, nodes: 2, max_over_admission: 60, latency_budget: 
 rules: [{ name: synced, algorithm: fixed_window, limit: 5000/h }]
 ";
     let redis = Redis::start(&[]);
-    let settings = format!("store = '{}'", redis.url());
+    let settings = format!("store = '{}'\nstore_timeout = '60s'", redis.url());
     let admit = |server: &Fixture| {
         for call in 1..=100 {
             let answer = server.acquire("/", "ann").json();
@@ -148,7 +148,7 @@ defaults: { on_failure: deny, nodes: 2, max_over_admission: 60 }
 rules: [{ name: leased, per: [user], algorithm: fixed_window, limit: 5000/h }]
 ";
     let redis = Redis::start(&[]);
-    let settings = format!("store = '{}'", redis.url());
+    let settings = format!("store = '{}'\nstore_timeout = '60s'", redis.url());
     let watcher = Fixture::with_clock(RULES, &settings);
     let is_unused_left = |user: &str| {
         let mut server = Fixture::with_clock(RULES, &settings);

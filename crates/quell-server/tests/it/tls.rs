@@ -192,7 +192,9 @@ fn half_a_handshake_ends_and_gives_its_place_back() {
         });
     }
     let series = "quell_timeouts_total{listener=\"resp\"}";
-    assert_eq!(authority.metric(&server, series).as_deref(), Some("2"));
+    eventually("both are counted", || {
+        authority.metric(&server, series).as_deref() == Some("2")
+    });
     let mut first = None;
     eventually("there is a place", || {
         let mut stream = authority.connect(server.resp());

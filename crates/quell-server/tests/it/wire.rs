@@ -221,8 +221,7 @@ fn what_is_no_resp_gets_an_error_and_a_clean_end() {
         let expected = format!("+PONG\r\n-ERR Protocol error: {error}");
         assert!(reply.starts_with(&expected), "{garbage:?}: {reply}");
     }
-    let errors = server.metric("quell_protocol_errors_total{listener=\"resp\"}");
-    assert_eq!(errors.as_deref(), Some("6"));
+    server.until_metric("quell_protocol_errors_total{listener=\"resp\"}", "6");
 }
 
 #[test]
@@ -251,8 +250,7 @@ fn a_client_may_be_silent_but_not_stop_halfway() {
     let mut rest = Vec::new();
     halfway.read_to_end(&mut rest).unwrap();
     assert_eq!(rest, b"");
-    let timeouts = server.metric("quell_timeouts_total{listener=\"resp\"}");
-    assert_eq!(timeouts.as_deref(), Some("1"));
+    server.until_metric("quell_timeouts_total{listener=\"resp\"}", "1");
     idle.write_all(b"PING\r\n").unwrap();
     expect(&mut idle, "+PONG\r\n");
 }
