@@ -83,16 +83,15 @@ fn people_edit_rules_in_a_browser() {
     let script = Script::start(&mut browser("console.mjs", "store", server.http));
     script.expect("rules are tested");
     script.expect("rules are edited by two people and brought back");
-    let log = server.log();
-    let pushed = r#"note="more people" change="1 changed (shop/login)""#;
-    assert!(log.contains(pushed), "{log}");
+    server.log_with(r#"note="more people" change="1 changed (shop/login)""#);
     script.expect("a candidate runs in shadow");
     script.expect("a candidate is put into force, and one is stopped");
     let history = run(&mut quell(&["rules", "history", "--store", &redis.url()])).expect_success();
     assert!(history.contains("back to version 1"), "{history}");
     // The one that was put into force is stopped as well, and who did it is logged.
-    let log = server.log();
-    assert_eq!(log.matches("candidate stopped").count(), 2, "{log}");
+    until("both are logged", || {
+        (server.log().matches("candidate stopped").count() == 2).then_some(())
+    });
     script.end();
 }
 

@@ -129,6 +129,11 @@ impl Coordinator {
         self.server.as_ref().unwrap().log()
     }
 
+    /// Its log, once that has these words.
+    fn log_with(&self, words: &str) -> String {
+        self.server.as_ref().unwrap().log_with(words)
+    }
+
     fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.nodes)
     }

@@ -56,7 +56,8 @@ fn a_server_says_which_rule_was_exceeded_and_by_how_much() {
         folder.write(file, rules);
     }
     let rules = folder.path("");
-    let server = Server::start(&["--rules", &rules, "--store", &redis.url()]);
+    let store = ["--store", &*redis.url(), "--store-timeout", "10s"];
+    let server = Server::start(&[&["--rules", &*rules], &store[..]].concat());
     let call = |domain: &str, count: &str| {
         let url = server.url(&format!("/v1/authorize?domain={domain}"));
         run(ab().args(["-k", "-n", count, "-c", "2", &url])).expect_success()

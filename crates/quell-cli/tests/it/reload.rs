@@ -44,7 +44,7 @@ fn rules_with_mistakes_leave_the_old_ones_in_force_and_everybody_knows() {
     );
     assert!(server.get("/readyz").contains("`moment`"));
     assert_eq!(server.metric("quell_reload_failed"), Some(1));
-    assert!(server.log().contains("`moment`"), "{}", server.log());
+    server.log_with("`moment`");
     let verdict = server.peek("shop", "user=alice").unwrap();
     assert_eq!(
         (limit(&verdict), &verdict["remaining"]),

@@ -60,6 +60,14 @@ impl Server {
         self.process.stderr()
     }
 
+    /// Its log, once that has these words: a process may act a moment before it says so.
+    pub(crate) fn log_with(&self, words: &str) -> String {
+        until(&format!("the log says {words:?}"), || {
+            let log = self.log();
+            log.contains(words).then_some(log)
+        })
+    }
+
     /// Its standard output so far.
     pub(crate) fn stdout(&self) -> String {
         self.process.stdout()

@@ -75,8 +75,9 @@ fn an_outage_shows_on_every_wire_and_in_every_number() {
          defaults: { on_failure: share, nodes: 2 }\n",
     );
     let log = folder.path("decisions.jsonl");
-    let store = redis.url();
-    let server = Server::start(&["--rules", &rules, "--store", &store, "--decision-log", &log]);
+    let store = ["--store", &*redis.url(), "--store-timeout", "10s"];
+    let words = ["--rules", &*rules, "--decision-log", &log];
+    let server = Server::start(&[&words[..], &store].concat());
     let ask = |path: &str| {
         let url = server.url("/v1/authorize?domain=d");
         let mut curl = crate::clients::curl();

@@ -113,7 +113,7 @@ fn a_ban_on_a_shared_store_is_one_and_not_known_when_the_store_is_gone() {
     let file = folder.write("shop.yaml", &format!("{RULES}{login}"));
     let place = folder.path("fleet.db");
     let coordinator = Coordinator::start(&file, &["--embedded", &place], &[]);
-    let store = ["--store", &redis.url()];
+    let store = ["--store", &*redis.url(), "--store-timeout", "10s"];
     let node = |member| Node::with(&folder, &file, member, &coordinator.url(), &store);
     let one = node(1);
     ban(&one, "mallory");

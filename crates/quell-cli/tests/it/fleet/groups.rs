@@ -76,11 +76,8 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
             (answers == [INSIDE, render, bill]).then_some(())
         });
     }
-    let log = nodes[0].server.as_ref().unwrap().log();
-    assert!(
-        log.contains("for groups of the fleet that it is not in"),
-        "{log}"
-    );
+    let node = nodes[0].server.as_ref().unwrap();
+    let log = node.log_with("for groups of the fleet that it is not in");
     assert!(!log.contains("do not share their limits"), "{log}");
 
     // The rule moves to another group: its nodes have it, and the one before has it no more.

@@ -29,8 +29,11 @@ fn rules(limit: &str) -> String {
 fn a_rollout_is_taken_back_when_nobody_looks() {
     let folder = Folder::new();
     let file = folder.write("shop.yaml", &rules(AMPLE));
-    let place = ["--embedded", &*folder.path("fleet.db")];
-    let mut coordinator = Coordinator::start(&file, &place, &["--changes", "staged"]);
+    let place = folder.path("fleet.db");
+    // A lease that outlasts every pause of this machine: no node answers degraded.
+    let words = "--changes staged --leader-ttl 3s --report 200ms --lease 30s --embedded";
+    let words: Vec<&str> = words.split(' ').chain([&*place]).collect();
+    let mut coordinator = Coordinator::with(&file, &words);
     let nodes = [1, 2].map(|member| Node::start(&folder, &file, member, &[&coordinator]));
     coordinator.until("two nodes are there", |status| {
         count(status, "active") == 2 && status["applied"] == 2
