@@ -15,12 +15,17 @@ const MINUTES: u64 = 30;
 /// Seconds of chaos per round.
 const CHAOS_SECONDS: &str = "300";
 
-/// Scenarios of chaos that take minutes, and run nowhere else.
-const LONG_CHAOS: [&str; 4] = [
+/// Scenarios of chaos that take minutes, or promise a rate or a duration, and run nowhere else.
+const NAMED_CHAOS: [&str; 9] = [
     "outage-strict-large",
     "outage-leased-large",
     "outage-synced-large",
     "fleet-without-etcd",
+    "leader-death",
+    "health",
+    "many-holds",
+    "abandoned",
+    "utilisation",
 ];
 
 /// Cells of each matrix of faults of leased and synced rules per round: rounds walk through them in order.
@@ -84,7 +89,7 @@ fn round(root: &Path, seed: u64) -> Result<()> {
     let cell = first_cell(seed).to_string();
     let seed = seed.to_string();
     chaos::run(&["--seconds", CHAOS_SECONDS, "--seed", &seed])?;
-    chaos::run(&[&LONG_CHAOS[..], &["--seed", &seed]].concat())?;
+    chaos::run(&[&NAMED_CHAOS[..], &["--seed", &seed]].concat())?;
     let cells = CELLS.to_string();
     chaos::run(&[&["--rounds", &cells, "--seed", &cell], &MATRIX[..]].concat())?;
     let mut fleets = cargo(root);

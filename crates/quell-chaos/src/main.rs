@@ -28,20 +28,20 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::rng::Rng;
-use crate::scenarios::{SCENARIOS, Scenario};
+use crate::scenarios::{SCENARIOS, Scenario, TIMED};
 use crate::stall::Stopwatch;
 
 /// The longest that a scenario may take; one that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// The most seconds of a scenario that runs although nobody named it.
+/// The most seconds of a scenario that runs although nobody named it, if it promises no rate or duration.
 const BRIEF: u64 = 60;
 
 /// Attacks real servers and stores; exits with 1 if a promise is broken.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Scenarios to run; without it, all that take no longer than a minute.
+    /// Scenarios to run; without it, all that take no longer than a minute and promise no rate or duration.
     #[arg(value_name = "SCENARIO")]
     names: Vec<String>,
     /// After one round, run further rounds with other seeds as far as they fit into this time.
@@ -73,7 +73,10 @@ fn main() -> ExitCode {
 fn start() -> Result<usize> {
     let arguments = Arguments::parse();
     let named = |scenario: &&Scenario| match &*arguments.names {
-        [] => arguments.list || scenario.seconds <= BRIEF,
+        [] => {
+            let is_timed = TIMED.contains(&scenario.name);
+            arguments.list || scenario.seconds <= BRIEF && !is_timed
+        }
         names => names.iter().any(|name| name == scenario.name),
     };
     for name in &arguments.names {

@@ -4,6 +4,7 @@ mod fleet;
 mod fleet_cut_off;
 mod fleet_without_etcd;
 mod invented_limits;
+mod leader_death;
 mod many_holds;
 mod outage_bounds;
 mod over_admission;
@@ -27,6 +28,16 @@ pub(crate) struct Scenario {
     pub(crate) is_alone: bool,
     pub(crate) run: for<'a> fn(&'a mut Rng) -> LocalBoxFuture<'a, Result<String>>,
 }
+
+/// Scenarios that promise a rate or a duration of real processes, which a busy machine may break: they run only if they
+/// are named.
+pub(crate) const TIMED: [&str; 5] = [
+    "health",
+    "many-holds",
+    "abandoned",
+    "utilisation",
+    "leader-death",
+];
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -145,6 +156,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 200,
         is_alone: false,
         run: |rng| Box::pin(fleet_without_etcd::run(rng)),
+    },
+    Scenario {
+        name: "leader-death",
+        promise: "when the leader of a fleet under load is killed, the three nodes admit within 40 s at least 97 % \
+                  of the rate that they admitted before, and at most burst + rate x time in any interval",
+        seconds: 80,
+        is_alone: true,
+        run: |rng| Box::pin(leader_death::run(rng)),
     },
     Scenario {
         name: "weather",
