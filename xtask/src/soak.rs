@@ -16,15 +16,13 @@ const MINUTES: u64 = 30;
 const CHAOS_SECONDS: &str = "300";
 
 /// Scenarios of chaos that take minutes, or promise a rate or a duration, and run nowhere else.
-const NAMED_CHAOS: [&str; 9] = [
+const NAMED_CHAOS: [&str; 7] = [
     "outage-strict-large",
     "outage-leased-large",
     "outage-synced-large",
     "fleet-without-etcd",
     "leader-death",
-    "health",
     "many-holds",
-    "abandoned",
     "utilisation",
 ];
 

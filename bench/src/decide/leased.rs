@@ -27,6 +27,8 @@ use super::rivals::{Rival, is_allowed, numbers, rules};
 pub(super) struct AtOnce(Arc<MemoryStore>);
 
 impl Store for AtOnce {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         self.0.install(changes);
     }
@@ -46,8 +48,9 @@ impl Store for AtOnce {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut (),
     ) -> Option<StoreAnswer> {
-        self.0.decide_now(charges, operation, now)
+        self.0.decide_now(charges, operation, now, lookup)
     }
 
     async fn decide(

@@ -31,10 +31,8 @@ pub(crate) struct Scenario {
 
 /// Scenarios that promise a rate or a duration of real processes, which a busy machine may break: they run only if they
 /// are named.
-pub(crate) const TIMED: [&str; 5] = [
-    "health",
+pub(crate) const TIMED: [&str; 3] = [
     "many-holds",
-    "abandoned",
     "utilisation",
     "leader-death",
 ];

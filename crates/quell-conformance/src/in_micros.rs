@@ -37,6 +37,8 @@ fn round(decision: &mut Decision) {
 }
 
 impl<S: Store> Store for InMicros<S> {
+    type Lookup = ();
+
     delegate! {
         to self.0 {
             fn install(&self, changes: &Changes);

@@ -185,6 +185,8 @@ pub(crate) fn entries<'a, 'r>(
 }
 
 impl Store for ModelStore {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         let mut model = self.inner.lock();
         for active in &changes.added {

@@ -110,6 +110,8 @@ impl ScriptedStore {
 }
 
 impl Store for ScriptedStore {
+    type Lookup = ();
+
     delegate! {
         to self.0.model {
             fn install(&self, changes: &Changes);

@@ -132,6 +132,8 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         // Every call has its limits, and every state has the limit it was charged under.
         if let Some(isolation) = &self.servers.test_isolation {

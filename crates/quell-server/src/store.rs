@@ -123,7 +123,12 @@ impl ServerStore {
     }
 }
 
+/// What a shared store looked up for a call that has to wait for it.
+pub(crate) type StoreLookup = <LeasedStore<FallbackStore<RedisStore>> as Store>::Lookup;
+
 impl Store for ServerStore {
+    type Lookup = StoreLookup;
+
     delegate! {
         to match self {
             Self::Memory(store) => store,
@@ -138,11 +143,10 @@ impl Store for ServerStore {
             fn has_shares(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
             fn most_units(&self, rung: Rung) -> u64;
-            fn decides_at_once(&self) -> bool;
         }
     }
 
-    // These two are written out, so that backtraces have their lines.
+    // These are written out, so that backtraces have their lines.
 
     #[inline(always)]
     fn decide_now(
@@ -150,26 +154,43 @@ impl Store for ServerStore {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut StoreLookup,
     ) -> Option<Answer> {
         match self {
-            Self::Memory(store) => store.decide_now(charges, operation, now),
-            Self::Redis(store) => store.decide_now(charges, operation, now),
-            Self::Node(store) => store.decide_now(charges, operation, now),
-            Self::RedisNode(store) => store.decide_now(charges, operation, now),
+            Self::Memory(store) => store.decide_now(charges, operation, now, &mut ()),
+            Self::Redis(store) => store.decide_now(charges, operation, now, lookup),
+            Self::Node(store) => store.decide_now(charges, operation, now, &mut ()),
+            Self::RedisNode(store) => store.decide_now(charges, operation, now, lookup),
         }
     }
 
-    async fn decide(
+    fn decide(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+        self.decide_after(charges, operation, now, StoreLookup::default())
+    }
+
+    async fn decide_after(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+        lookup: StoreLookup,
     ) -> Result<Answer, StoreError> {
         match self {
             Self::Memory(store) => store.decide(charges, operation, now).await,
-            Self::Redis(store) => store.decide(charges, operation, now).await,
+            Self::Redis(store) => {
+                let answer = store.decide_after(charges, operation, now, lookup);
+                answer.await
+            }
             Self::Node(store) => store.decide(charges, operation, now).await,
-            Self::RedisNode(store) => store.decide(charges, operation, now).await,
+            Self::RedisNode(store) => {
+                let answer = store.decide_after(charges, operation, now, lookup);
+                answer.await
+            }
         }
     }
 }

@@ -107,6 +107,11 @@ struct Inner<S: RemoteStore> {
     remembered: AtomicU64,
 }
 
+/// What [`Store::decide_now`] of a [`FallbackStore`] found in the denial cache for a call that is not denied: perhaps
+/// the gate of callers that ask about one of its keys.
+#[derive(Debug, Default)]
+pub struct CacheLookup(Option<Option<Arc<StampedeGate>>>);
+
 /// Counts of a [`FallbackStore`]'s answers without its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FallbackNumbers {
@@ -236,6 +241,26 @@ impl<S: RemoteStore> Inner<S> {
             cached: true,
             ..Answer::from(decisions)
         })
+    }
+
+    /// As [`Inner::look_up`], for one charge.
+    fn look_up_one(
+        &self,
+        key: Key<'_>,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Result<Answer, Option<Arc<StampedeGate>>> {
+        match self.denial_cache.answer(key, charge, now.monotonic) {
+            CachedAnswer::Denial(decision) => {
+                self.remembered.fetch_add(1, Ordering::Relaxed);
+                Ok(Answer {
+                    cached: true,
+                    ..Answer::from(Decisions::from([decision]))
+                })
+            }
+            CachedAnswer::Gate(gate) => Err(Some(gate)),
+            CachedAnswer::Nothing => Err(None),
+        }
     }
 
     /// Asks the store. For a key whose cached refusal has ended, it may instead wait for the answer to
@@ -636,6 +661,8 @@ fn allow(charge: &Charge<'_>) -> Decision {
 }
 
 impl<S: RemoteStore> Store for FallbackStore<S> {
+    type Lookup = CacheLookup;
+
     fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         // Clones share the clock: once there are some, it stays.
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
@@ -658,30 +685,41 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut CacheLookup,
     ) -> Option<Answer> {
         let inner = &self.inner;
-        match charges {
-            Charges::One(..) if operation == Operation::Peek => None,
-            Charges::One(key, charge) => {
-                let decision = inner.denial_cache.refusal(key, charge, now.monotonic)?;
-                inner.remembered.fetch_add(1, Ordering::Relaxed);
-                Some(Answer {
-                    cached: true,
-                    ..Answer::from(Decisions::from([decision]))
-                })
+        let found = match charges {
+            Charges::Set(set) if set.charges().is_empty() => return Some(Answer::default()),
+            // A peek should show the current state, and permits come back, so the number of held ones is not cached.
+            _ if operation == Operation::Peek => return None,
+            Charges::Permits(..) => return None,
+            Charges::One(key, charge) => inner.look_up_one(key, charge, *now),
+            Charges::Set(set) => inner.look_up(set, *now),
+        };
+        match found {
+            Ok(denial) => Some(denial),
+            Err(gate) => {
+                lookup.0 = Some(gate);
+                None
             }
-            Charges::Set(set) if set.charges().is_empty() => Some(Answer::default()),
-            Charges::Set(set) => inner.cached_denial(set, operation, *now),
-            // Permits come back, so the number of held ones is not cached.
-            Charges::Permits(..) => None,
         }
     }
 
-    async fn decide(
+    fn decide(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
+    ) -> impl Future<Output = StoreResult<Answer>> + Send {
+        self.decide_after(charges, operation, now, CacheLookup::default())
+    }
+
+    async fn decide_after(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+        CacheLookup(found): CacheLookup,
     ) -> StoreResult<Answer> {
         let (inner, set) = (&self.inner, &*charges.set());
         if set.charges().is_empty() {
@@ -699,7 +737,7 @@ impl<S: RemoteStore> Store for FallbackStore<S> {
             (_, Operation::Peek) => {
                 Box::pin(inner.decide_on_store(set, operation, now, None)).await
             }
-            _ => match inner.look_up(set, now) {
+            _ => match found.map_or_else(|| inner.look_up(set, now), Err) {
                 Ok(denial) => Ok(denial),
                 Err(None) => Box::pin(inner.decide_on_store(set, operation, now, None)).await,
                 Err(Some(gate)) => {

@@ -77,6 +77,17 @@ pub struct LeasedStore<S> {
     joint: Arc<JointCalls>,
 }
 
+/// What [`Store::decide_now`] of a [`LeasedStore`] found out about a call that it could not decide.
+#[derive(Debug, Default)]
+pub struct LeaseLookup<L> {
+    /// Whether leases were asked.
+    was_asked: bool,
+    /// The request that the call waits for.
+    landing: Option<watch::Receiver<()>>,
+    /// What the store found out, if the call waits for none.
+    store: L,
+}
+
 /// Counts of what leases have done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseNumbers {
@@ -396,6 +407,8 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
 }
 
 impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
+    type Lookup = LeaseLookup<S::Lookup>;
+
     /// Limits may change: what is held is forfeited, and what was admitted is charged all the same.
     fn install(&self, changes: &Changes) {
         self.leases.clear(changes, self.clock.monotonic());
@@ -425,33 +438,49 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut Self::Lookup,
     ) -> Option<Answer> {
-        let mut landing = None;
-        let decided = self.take(charges, operation, (*now, false), &mut landing);
-        if decided.is_none() && landing.is_none() {
-            return self.store.decide_now(charges, operation, now);
+        let decided = self.take(charges, operation, (*now, false), &mut lookup.landing);
+        if decided.is_some() {
+            return decided;
         }
-        decided
+        lookup.was_asked = true;
+        if lookup.landing.is_some() {
+            return None;
+        }
+        let store = &mut lookup.store;
+        self.store.decide_now(charges, operation, now, store)
     }
 
-    async fn decide(
+    fn decide(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+    ) -> impl Future<Output = StoreResult<Answer>> + Send {
+        self.decide_after(charges, operation, now, LeaseLookup::default())
+    }
+
+    async fn decide_after(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
         mut now: Now,
+        lookup: Self::Lookup,
     ) -> StoreResult<Answer> {
-        // This attempt counts as asked for; those of the loop try the same call again.
-        if let Some(answer) = self.take(charges, operation, (now, false), &mut None) {
+        let LeaseLookup {
+            was_asked,
+            mut landing,
+            store,
+        } = lookup;
+        if !was_asked
+            && let Some(answer) = self.take(charges, operation, (now, false), &mut landing)
+        {
             return Ok(answer);
         }
-        // What the last wait was for decides as well: else a crowd above the limit would ask the store one by one.
-        for wait in 0..=MAX_WAITS {
-            let mut landing = None;
-            if let Some(answer) = self.take(charges, operation, (now, true), &mut landing) {
-                return Ok(answer);
-            }
-            let Some(mut landing) = landing else { break };
-            if wait == MAX_WAITS {
+        let mut waits = 0;
+        while let Some(mut landed) = landing.take() {
+            if waits == MAX_WAITS {
                 // Boxed, so that calls that do not get here are not larger for it.
                 let joint = Box::pin(self.decide_jointly(&charges.set())).await;
                 if let Some(answer) = joint {
@@ -460,16 +489,20 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
                 now = read_again(now, &*self.clock);
                 break;
             }
+            waits += 1;
             // It is closed when the answer is there, whether it granted anything or not.
-            while landing.changed().await.is_ok() {}
+            while landed.changed().await.is_ok() {}
             now = read_again(now, &*self.clock);
-        }
-        if operation == Operation::Peek {
-            return self.store.decide(charges, operation, now).await;
+            // The same call again, which does not count as asked for once more. What the last wait was for decides as
+            // well: else a crowd above the limit would ask the store one by one.
+            if let Some(answer) = self.take(charges, operation, (now, true), &mut landing) {
+                return Ok(answer);
+            }
         }
         let set = charges.set();
-        if !set.charges().iter().any(is_leased) {
-            return self.store.decide(charges, operation, now).await;
+        if operation == Operation::Peek || !set.charges().iter().any(is_leased) {
+            let answer = self.store.decide_after(charges, operation, now, store);
+            return answer.await;
         }
         let proven = self.leases.proven(&set, now.monotonic);
         let charges = match (&proven, charges) {
@@ -477,7 +510,8 @@ impl<S: LeaseStore + Clone> Store for LeasedStore<S> {
             (Some(proven), _) => Charges::Set(proven),
             (None, _) => charges,
         };
-        let answer = self.store.decide(charges, operation, now).await?;
+        let answer = self.store.decide_after(charges, operation, now, store);
+        let answer = answer.await?;
         if !answer.degraded && !answer.cached {
             let landed = self.clock.monotonic();
             self.leases.resume(&set, &answer, now.monotonic, landed);

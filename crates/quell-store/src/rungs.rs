@@ -367,6 +367,8 @@ fn merge_finished(strict: Option<Finished>, local: Option<Finished>) -> Option<F
 }
 
 impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
+    type Lookup = S::Lookup;
+
     fn install(&self, changes: &Changes) {
         self.local.install(changes);
         self.strict.install(changes);
@@ -412,22 +414,40 @@ impl<S: HoldStore, L: LocalStore> Store for RungStore<S, L> {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut S::Lookup,
     ) -> Option<Answer> {
         match rung_of(charges)? {
-            Rung::Local => self.local.decide_now(charges, operation, now),
-            _ => self.strict.decide_now(charges, operation, now),
+            // What is decided in this process is decided here.
+            Rung::Local => {
+                let lookup = &mut L::Lookup::default();
+                self.local.decide_now(charges, operation, now, lookup)
+            }
+            _ => self.strict.decide_now(charges, operation, now, lookup),
         }
     }
 
-    async fn decide(
+    fn decide(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
         now: Now,
+    ) -> impl Future<Output = StoreResult<Answer>> + Send {
+        self.decide_after(charges, operation, now, S::Lookup::default())
+    }
+
+    async fn decide_after(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+        lookup: S::Lookup,
     ) -> StoreResult<Answer> {
         match rung_of(charges) {
             Some(Rung::Local) => self.local.decide(charges, operation, now).await,
-            Some(_) => self.strict.decide(charges, operation, now).await,
+            Some(_) => {
+                let answer = self.strict.decide_after(charges, operation, now, lookup);
+                answer.await
+            }
             // Boxed, so that calls on one rung do not carry room for it.
             None => Box::pin(self.decide_parts(charges, operation, now)).await,
         }

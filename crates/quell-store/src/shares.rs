@@ -212,6 +212,8 @@ impl<L: LocalStore> SharesStore<L> {
 }
 
 impl<L: LocalStore> Store for SharesStore<L> {
+    type Lookup = L::Lookup;
+
     fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Some(Arc::clone(clock));
         self.local.set_clock(clock);
@@ -230,16 +232,13 @@ impl<L: LocalStore> Store for SharesStore<L> {
         true
     }
 
-    fn decides_at_once(&self) -> bool {
-        self.local.decides_at_once()
-    }
-
     #[inline]
     fn decide_now(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut L::Lookup,
     ) -> Option<Answer> {
         match charges {
             Charges::One(key, charge) if is_shared(charge) => {
@@ -258,7 +257,7 @@ impl<L: LocalStore> Store for SharesStore<L> {
                     .map(Answer::from),
                 _ => Some(self.decide_set(set, operation, *now)),
             },
-            _ => self.local.decide_now(charges, operation, now),
+            _ => self.local.decide_now(charges, operation, now, lookup),
         }
     }
 
@@ -268,14 +267,28 @@ impl<L: LocalStore> Store for SharesStore<L> {
         operation: Operation,
         mut now: Now,
     ) -> StoreResult<Answer> {
-        if let Some(answer) = self.decide_now(charges, operation, &mut now) {
+        let mut lookup = L::Lookup::default();
+        if let Some(answer) = self.decide_now(charges, operation, &mut now, &mut lookup) {
             return Ok(answer);
         }
+        self.decide_after(charges, operation, now, lookup).await
+    }
+
+    async fn decide_after(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+        lookup: L::Lookup,
+    ) -> StoreResult<Answer> {
         match charges {
             Charges::Permits(set, id) if has_shared(set) => {
                 Ok(self.hold_parts(set, &Claim::plain(id), now)?.into())
             }
-            _ => self.local.decide(charges, operation, now).await,
+            _ => {
+                let answer = self.local.decide_after(charges, operation, now, lookup);
+                answer.await
+            }
         }
     }
 }

@@ -226,7 +226,7 @@ mod waiters;
 pub use ad_hoc::AdHocMemo;
 pub use error::{AskError, RulesError};
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
-pub use limiter::{Limiter, LimiterBuilder, Plan};
+pub use limiter::{AdHocPlan, Limiter, LimiterBuilder, Plan};
 pub use quell_core::account::Account;
 pub use quell_core::actual::Actual;
 pub use quell_core::charge::Operation;

@@ -77,15 +77,40 @@ pub(crate) struct Parts<S> {
 
 /// A query that rules have resolved to its limits, and that the store could not answer at once.
 #[derive(Debug)]
-pub struct Plan<'r> {
+pub struct Plan<'r, S: Store> {
     operation: Operation,
     set: LimitSet<'r>,
     /// Under which permits are held.
     id: Option<HoldId>,
     now: Now,
+    lookup: S::Lookup,
 }
 
-impl Plan<'_> {
+/// A call with its own limit that the store could not answer at once.
+#[derive(Debug)]
+pub struct AdHocPlan<S: Store> {
+    operation: Operation,
+    active: ActiveLimit,
+    cost: Cost,
+    now: Now,
+    lookup: S::Lookup,
+}
+
+impl<S: Store> AdHocPlan<S> {
+    /// The operation that was asked for.
+    #[must_use]
+    pub const fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// When the call was first asked.
+    #[must_use]
+    pub const fn begun(&self) -> Now {
+        self.now
+    }
+}
+
+impl<S: Store> Plan<'_, S> {
     /// The operation that was asked for.
     #[must_use]
     pub const fn operation(&self) -> Operation {
@@ -273,15 +298,15 @@ impl<S: Store> Limiter<S> {
         check_domain(&rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::new(&set, id.as_ref());
-        let mut read = now;
-        if self.parts.store.decides_at_once() {
+        let (store, mut read, mut lookup) = (&self.parts.store, now, S::Lookup::default());
+        {
             // Looked at where it is, and gone before the wait: else it would be moved into the future.
-            let decided = self.parts.store.decide_now(charges, operation, &mut read);
+            let decided = store.decide_now(charges, operation, &mut read, &mut lookup);
             if let Some(answer) = &decided {
                 return Ok(self.conclude(operation, query, &set, answer, id.as_ref(), now));
             }
         }
-        let answer = self.parts.store.decide(charges, operation, read).await?;
+        let answer = store.decide_after(charges, operation, read, lookup).await?;
         Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))
     }
 
@@ -373,14 +398,51 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         now: Now,
     ) -> Result<Decision, AskError> {
+        let plan = self.plan_ad_hoc(operation, bucket, cost, now)?;
+        self.ask_ad_hoc_planned(key, plan).await
+    }
+
+    /// The plan of a call with its own limit that the store has not been asked about.
+    ///
+    /// # Errors
+    /// [`AskError::Impossible`] if the limit is impossible.
+    pub fn plan_ad_hoc(
+        &self,
+        operation: Operation,
+        bucket: &TokenBucket,
+        cost: Cost,
+        now: Now,
+    ) -> Result<AdHocPlan<S>, AskError> {
         let mut memo = AdHocMemo::default();
         let known = self.recall(&mut memo, bucket, now)?;
-        let set = LimitSet::ad_hoc(key, &known.active, cost);
-        let answer = self
-            .parts
-            .store
-            .decide(Charges::Set(&set), operation, now)
-            .await?;
+        Ok(AdHocPlan {
+            operation,
+            active: known.active.clone(),
+            cost,
+            now,
+            lookup: S::Lookup::default(),
+        })
+    }
+
+    /// Asks the store about `key` with a wait, by this plan.
+    ///
+    /// # Errors
+    /// [`AskError`] if the store fails. A refusal is not an error.
+    pub async fn ask_ad_hoc_planned(
+        &self,
+        key: &[u8],
+        plan: AdHocPlan<S>,
+    ) -> Result<Decision, AskError> {
+        let AdHocPlan {
+            operation,
+            active,
+            cost,
+            now,
+            lookup,
+        } = plan;
+        let set = LimitSet::ad_hoc(key, &active, cost);
+        let (store, charges) = (&self.parts.store, Charges::Set(&set));
+        let answer = store.decide_after(charges, operation, now, lookup).await?;
         let Some(decision) = answer.decisions.first().copied() else {
             return Err(AskError::Store(StoreError::Unavailable(
                 "it gave no decision".to_owned(),
@@ -424,14 +486,15 @@ impl<S: Store> Limiter<S> {
         operation: Operation,
         query: &Query<'_>,
         mut now: Now,
-    ) -> Result<Result<Verdict, Plan<'r>>, AskError> {
+    ) -> Result<Result<Verdict, Plan<'r, S>>, AskError> {
         // As in `plan`, without a copy of the set.
         let mut set = LimitSet::new();
         rules.resolve_into(query, now, &self.parts.calendar, &mut set);
         check_domain(rules, query, &set)?;
         let id = permit_id(operation, query, &set);
         let charges = Charges::new(&set, id.as_ref());
-        let answer = self.parts.store.decide_now(charges, operation, &mut now);
+        let (store, mut lookup) = (&self.parts.store, S::Lookup::default());
+        let answer = store.decide_now(charges, operation, &mut now, &mut lookup);
         if let Some(answer) = answer {
             return Ok(Ok(self.conclude(
                 operation,
@@ -447,6 +510,7 @@ impl<S: Store> Limiter<S> {
             set,
             id,
             now,
+            lookup,
         }))
     }
 
@@ -457,29 +521,30 @@ impl<S: Store> Limiter<S> {
     pub async fn ask_planned(
         &self,
         query: &Query<'_>,
-        plan: Plan<'_>,
+        plan: Plan<'_, S>,
     ) -> Result<Verdict, AskError> {
         let Plan {
             operation,
             set,
             id,
             now,
-        } = &plan;
-        let charges = Charges::new(set, id.as_ref());
-        let answer = self.parts.store.decide(charges, *operation, *now).await?;
-        Ok(self.conclude(*operation, query, set, &answer, id.as_ref(), *now))
+            lookup,
+        } = plan;
+        let (store, charges) = (&self.parts.store, Charges::new(&set, id.as_ref()));
+        let answer = store.decide_after(charges, operation, now, lookup).await?;
+        Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))
     }
 
-    /// As [`Limiter::ask_ad_hoc`], without waiting. If the store cannot answer at once, nothing is
-    /// charged and `None` is returned. A connection keeps one `memo` and passes it with each call, so
-    /// that a repeated limit is found without a lookup.
+    /// As [`Limiter::ask_ad_hoc`], without waiting. If the store cannot answer at once, nothing is charged, and
+    /// [`Limiter::ask_ad_hoc_planned`] goes on with the plan. A connection keeps one `memo` and passes it with each
+    /// call, so that a repeated limit is found without a lookup.
     ///
     /// If the store reads the clock again, it writes the new reading to `now`. Calls of a pipeline share
     /// one reading, and must not decide earlier than the last charge.
     ///
     /// # Errors
     /// [`AskError::Impossible`] if the limit is impossible.
-    pub fn ask_ad_hoc_at_once(
+    pub fn ask_ad_hoc_or_plan(
         &self,
         operation: Operation,
         key: &[u8],
@@ -487,24 +552,31 @@ impl<S: Store> Limiter<S> {
         cost: Cost,
         now: &mut Now,
         memo: &mut AdHocMemo,
-    ) -> Result<Option<Decision>, AskError> {
+    ) -> Result<Result<Decision, AdHocPlan<S>>, AskError> {
         let known = self.recall(memo, bucket, *now)?;
         let charge = Charge::alone(&known.active, cost);
+        let mut lookup = S::Lookup::default();
         let answer = with_ad_hoc(key, |key| {
-            let charges = Charges::One(key, &charge);
-            self.parts.store.decide_now(charges, operation, now)
+            let (store, charges) = (&self.parts.store, Charges::One(key, &charge));
+            store.decide_now(charges, operation, now, &mut lookup)
         });
-        let decision = answer.and_then(|answer| answer.decisions.first().copied());
-        if let Some(decision) = &decision {
-            self.parts.observer.observe(&Event::AdHoc {
-                now: *now,
+        let Some(decision) = answer.and_then(|answer| answer.decisions.first().copied()) else {
+            return Ok(Err(AdHocPlan {
                 operation,
-                key,
-                decision,
-                store_time: None,
-            });
-        }
-        Ok(decision)
+                active: known.active.clone(),
+                cost,
+                now: *now,
+                lookup,
+            }));
+        };
+        self.parts.observer.observe(&Event::AdHoc {
+            now: *now,
+            operation,
+            key,
+            decision: &decision,
+            store_time: None,
+        });
+        Ok(Ok(decision))
     }
 
     #[inline]

@@ -61,6 +61,8 @@ impl OneKey {
 }
 
 impl Store for OneKey {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         if let Some(active) = changes.added.first() {
             *self.0.lock() = Some((active.clone(), State::rest(active.id)));

@@ -40,6 +40,10 @@ pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
     note = "use `quell::store::memory::MemoryStore`, `quell_redis::RedisStore`, or implement `quell::store::Store`"
 )]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// What [`Store::decide_now`] looked up where it could not decide, so that [`Store::decide_after`] need not do
+    /// it again; `()` for a store that looks nothing up.
+    type Lookup: fmt::Debug + Default + Send;
+
     /// Tells the store which limits came into force, were replaced, or are gone. This is called before
     /// any charge under a new limit. It is called again, with the instants of the changes, when no call
     /// can begin under an old limit any more: a call reads the clock before it looks up its limits.
@@ -80,14 +84,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns true if [`Store::decide_now`] answers nearly all calls. Then it is asked first; otherwise
-    /// [`Store::decide`] alone, so that nothing is looked up twice.
-    fn decides_at_once(&self) -> bool {
-        false
-    }
-
     /// Decides without waiting, all charges or none. If the answer needs waiting, nothing is charged and
-    /// `None` is returned. A shared store may answer from a cached denial.
+    /// `None` is returned: [`Store::decide_after`] goes on with `now` and `lookup` as they are then. A shared store may
+    /// answer from a cached denial.
     ///
     /// If the store reads the clock again for one key, it writes the new reading to `now`.
     fn decide_now(
@@ -95,6 +94,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         _charges: Charges<'_, '_>,
         _operation: Operation,
         _now: &mut Now,
+        _lookup: &mut Self::Lookup,
     ) -> Option<Answer> {
         None
     }
@@ -110,6 +110,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         operation: Operation,
         now: Now,
     ) -> impl Future<Output = StoreResult<Answer>> + Send;
+
+    /// As [`Store::decide`], after [`Store::decide_now`] could not decide the same call.
+    ///
+    /// # Errors
+    /// As [`Store::decide`].
+    fn decide_after(
+        &self,
+        charges: Charges<'_, '_>,
+        operation: Operation,
+        now: Now,
+        _lookup: Self::Lookup,
+    ) -> impl Future<Output = StoreResult<Answer>> + Send {
+        self.decide(charges, operation, now)
+    }
 }
 
 /// A store on which callers can wait for their turn, reserve, and hold permits.

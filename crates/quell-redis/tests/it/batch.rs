@@ -94,6 +94,8 @@ impl Crowded {
 }
 
 impl Store for Crowded {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         self.store.install(changes);
     }

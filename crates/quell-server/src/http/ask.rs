@@ -28,6 +28,7 @@ use super::requests::Requests;
 use crate::access::{Caller, Role};
 use crate::hang_up::GONE;
 use crate::shared::{FailedCall, Shared};
+use crate::store::ServerStore;
 use crate::traces::Traces;
 
 // Handlers take the whole request: extractors would copy its headers.
@@ -139,7 +140,7 @@ pub(super) async fn ask(
 pub(super) async fn ask_planned(
     shared: &Shared,
     query: &Query<'_>,
-    plan: Plan<'_>,
+    plan: Plan<'_, ServerStore>,
     caller: &Caller,
 ) -> Result<Verdict, Box<Problem>> {
     let failed = FailedCall::new(plan.operation(), query, plan.begun());

@@ -28,6 +28,7 @@ use super::{ask, reply};
 use crate::access::{Caller, ClientCertificate};
 use crate::health::Phase;
 use crate::shared::Shared;
+use crate::store::ServerStore;
 
 /// Room for what comes at once: a dozen questions. A longer one goes to hyper.
 const ROOM: usize = 4 * 1_024;
@@ -179,7 +180,7 @@ fn read_question<'a>(
 async fn wait(
     shared: &Shared,
     asked: &ParsedQuestion<'_>,
-    plan: Plan<'_>,
+    plan: Plan<'_, ServerStore>,
     phase: &watch::Receiver<Phase>,
     stream: &mut TimedStream,
     output: &mut Vec<u8>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use quell::store::StoreError;
-use quell::{AskError, Cost, Limit, Operation, Query, Verdict};
+use quell::{AdHocPlan, AskError, Cost, Limit, Operation, Query, Verdict};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_protocol::http::VerdictBody;
 use quell_protocol::resp::{Command, Encoder, Protocol, Throttle, ThrottleLimit};
@@ -23,6 +23,7 @@ use quell_protocol::resp::{Command, Encoder, Protocol, Throttle, ThrottleLimit};
 use crate::budget::BudgetShare;
 use crate::hang_up::GONE;
 use crate::shared::{FailedCall, Shared};
+use crate::store::ServerStore;
 
 /// Questions of one connection that wait at a time: more than a client usually sends in a row, and
 /// few enough that one connection cannot fill the way to the store.
@@ -33,6 +34,10 @@ const CALL: usize = 4 * 1_024;
 
 /// Bytes that an entry of a query takes beside its name and its value.
 const ENTRY: usize = 128;
+
+/// What is left to do for a `CL.THROTTLE` that the store could not answer at once. In a box, so that a connection
+/// without one stays small.
+pub(super) type ThrottlePlan = Box<AdHocPlan<ServerStore>>;
 
 /// A question.
 #[derive(Clone, Debug)]
@@ -59,11 +64,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Answers it and waits for the store. Returns whether the store answered, and the id of what it grants to
-    /// hold.
+    /// Answers it and waits for the store, which may have been asked for a plan. Returns whether the store answered,
+    /// and the id of what it grants to hold.
     pub(super) async fn answer(
         &self,
         shared: &Shared,
+        plan: Option<ThrottlePlan>,
         encoder: &mut Encoder<'_>,
     ) -> (bool, Option<Arc<str>>) {
         let limiter = &shared.limiter;
@@ -74,14 +80,21 @@ impl<'a> Call<'a> {
                 let throttle = Throttle { key, limit, cost };
                 let (operation, cost) = operation_of(&throttle);
                 let bucket = bucket(&throttle);
+                let plan = plan.map_or_else(
+                    || limiter.plan_ad_hoc(operation, &bucket, cost, now),
+                    |plan| Ok(*plan),
+                );
                 let failed = FailedCall {
-                    begun: now,
+                    begun: plan.as_ref().map_or(now, AdHocPlan::begun),
                     operation: Some(operation),
                     domain: "",
                     context: &[],
                 };
-                let answer = limiter.ask_ad_hoc(operation, key, &bucket, cost, now);
-                match shared.traced(failed, answer.await) {
+                let answer = match plan {
+                    Ok(plan) => limiter.ask_ad_hoc_planned(key, plan).await,
+                    Err(error) => Err(error),
+                };
+                match shared.traced(failed, answer) {
                     Ok(decision) => throttle.write_reply(&decision, encoder),
                     Err(error) => return (refuse(&error, encoder), None),
                 }
@@ -198,14 +211,15 @@ impl Calls {
         self.waiting.is_empty()
     }
 
-    /// Takes a question that the store has to answer. Returns whether there is room for it to wait.
+    /// Takes a question that the store has to answer, by the plan if there is one. Returns whether there is room for it
+    /// to wait.
     ///
     /// Answers that are due before its own may be appended to `out`.
     pub(super) async fn take(
         &mut self,
         shared: &Arc<Shared>,
         protocol: Protocol,
-        call: &Call<'_>,
+        (call, plan): (&Call<'_>, Option<ThrottlePlan>),
         out: &mut Vec<u8>,
     ) -> bool {
         let size = self.share.held().saturating_add(call.size() + CALL);
@@ -216,7 +230,7 @@ impl Calls {
         self.waiting.push_back(Box::pin(async move {
             let mut bytes = Vec::new();
             let mut encoder = Encoder::new(&mut bytes, protocol);
-            let (is_answer, id) = call.answer(&shared, &mut encoder).await;
+            let (is_answer, id) = call.answer(&shared, plan, &mut encoder).await;
             let answer = 0..bytes.len();
             let granted = Grant::new(&shared, call.domain(), id.as_deref(), answer);
             Reply {

@@ -11,7 +11,7 @@ use quell_protocol::resp::{
 };
 
 use super::access;
-use super::calls::{Call, Calls, Grant, bucket, operation_of, refuse, tell};
+use super::calls::{Call, Calls, Grant, ThrottlePlan, bucket, operation_of, refuse, tell};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{BudgetShare, CallerBudget};
 use crate::connections::{About, Entry};
@@ -45,6 +45,8 @@ pub(super) struct Session {
     /// The limit of the last `CL.THROTTLE`.
     limit: AdHocMemo,
     reading: Option<Reading>,
+    /// That of a call that [`Self::throttle`] could not answer, until [`Self::wait_for`] takes it.
+    plan: Option<ThrottlePlan>,
     calls: Calls,
     caller: Caller,
     /// That of the client; counts while it has shown no token.
@@ -101,6 +103,7 @@ impl Session {
             queue: None,
             queued,
             reading: None,
+            plan: None,
             calls,
         }
     }
@@ -266,14 +269,18 @@ impl Session {
         let mut now = self.now();
         let (limiter, memo) = (&self.shared.limiter, &mut self.limit);
         let answer =
-            limiter.ask_ad_hoc_at_once(operation, throttle.key, &bucket, cost, &mut now, memo);
+            limiter.ask_ad_hoc_or_plan(operation, throttle.key, &bucket, cost, &mut now, memo);
         if let Some(reading) = &mut self.reading {
             // The store may have read the clock again.
             reading.now = now;
         }
         let mut encoder = Encoder::new(out, self.protocol);
         match answer {
-            Ok(decision) => throttle.write_reply(&decision?, &mut encoder),
+            Ok(Ok(decision)) => throttle.write_reply(&decision, &mut encoder),
+            Ok(Err(plan)) => {
+                self.plan = Some(Box::new(plan));
+                return None;
+            }
             Err(error) => encoder.error("ERR", &error.to_string()),
         }
         Some(Next::GoOn)
@@ -311,11 +318,12 @@ impl Session {
             ReadCommand::Throttle(throttle) => Some(Call::throttle(throttle)),
             ReadCommand::Command(request) => request.command.as_ref().ok().and_then(Call::new),
         };
+        let plan = self.plan.take();
         if self.check(asked).is_ok()
             && let Some(call) = &call
             && self
                 .calls
-                .take(&self.shared, self.protocol, call, out)
+                .take(&self.shared, self.protocol, (call, plan), out)
                 .await
         {
             return Next::GoOn;
@@ -328,7 +336,8 @@ impl Session {
         // In a box each, so that an idle connection keeps no room for them.
         if let Some(call) = call {
             let mut encoder = Encoder::new(out, self.protocol);
-            let (_, id) = Box::pin(call.answer(&self.shared, &mut encoder)).await;
+            let plan = self.plan.take();
+            let (_, id) = Box::pin(call.answer(&self.shared, plan, &mut encoder)).await;
             let answer = start..out.len();
             let grant = Grant::new(&self.shared, call.domain(), id.as_deref(), answer);
             self.calls.granted.extend(grant);

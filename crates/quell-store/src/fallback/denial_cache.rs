@@ -288,16 +288,6 @@ impl DenialCache {
         });
     }
 
-    /// The denial that the store would give to `charge` now; `None` if the store has to be asked.
-    pub(super) fn refusal(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        now: Monotonic,
-    ) -> Option<Decision> {
-        self.with_entry(key, |entry| entry.refusal(charge, now).ok())
-    }
-
     /// The denial, or the gate for calls on a key whose denial has ended. Nothing if there was no denial lately,
     /// or this call is to renew it.
     pub(super) fn answer(&self, key: Key<'_>, charge: &Charge<'_>, now: Monotonic) -> CachedAnswer {

@@ -63,6 +63,64 @@ async fn a_refusal_knows_what_a_reservation_cost_in_the_end() {
     }
 }
 
+/// How a call is asked.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    WithAWait,
+    AtOnceFirst,
+    WithItsOwnLimit,
+}
+
+/// Asks for one of one unit an hour. Returns whether it is allowed.
+async fn ask(limiter: &Limiter<FallbackStore<RemoteModel>>, way: Way) -> bool {
+    let (query, acquire, mut now) = (Query::new("shop"), Operation::Acquire, limiter.now());
+    match way {
+        Way::WithAWait => limiter.try_acquire(&query).await.unwrap().is_allow(),
+        Way::AtOnceFirst => {
+            let rules = limiter.rules();
+            let asked = limiter.ask_or_plan(&rules, acquire, &query, now).unwrap();
+            let verdict = match asked {
+                Ok(verdict) => verdict,
+                Err(plan) => limiter.ask_planned(&query, plan).await.unwrap(),
+            };
+            verdict.is_allow()
+        }
+        Way::WithItsOwnLimit => {
+            let rate = Rate::new(1, Duration::from_secs(3_600)).unwrap();
+            let (bucket, memo) = (Limit::token_bucket(rate), &mut AdHocMemo::default());
+            let asked =
+                limiter.ask_ad_hoc_or_plan(acquire, b"key", &bucket, Cost::ONE, &mut now, memo);
+            let decision = match asked.unwrap() {
+                Ok(decision) => decision,
+                Err(plan) => limiter.ask_ad_hoc_planned(b"key", plan).await.unwrap(),
+            };
+            decision.outcome.is_allow()
+        }
+    }
+}
+
+/// A denial is renewed shortly before it is too old, by one call, whose look into the cache counts: another look would
+/// find it to be under way already, and nobody would ask.
+#[tokio::test]
+async fn a_call_that_renews_a_denial_asks_the_store_however_it_is_asked() {
+    for way in [Way::WithAWait, Way::AtOnceFirst, Way::WithItsOwnLimit] {
+        let (limiter, clock) = limiter(None);
+        let hourly = Limit::fixed_window(1, Duration::from_secs(3_600));
+        let hourly = rule("all", hourly.build().unwrap(), &[]);
+        limiter.set_rules(vec![shop(vec![hourly])]).unwrap();
+        let remembered = || limiter.store().fallback_numbers().remembered;
+        assert!(ask(&limiter, way).await, "{way:?}");
+        assert!(!ask(&limiter, way).await, "{way:?}");
+        for renewed in 0..5 {
+            clock.advance(Duration::from_millis(950));
+            assert!(!ask(&limiter, way).await, "{way:?}");
+            assert_eq!(remembered(), renewed, "this call asked the store: {way:?}");
+            assert!(!ask(&limiter, way).await, "{way:?}");
+            assert_eq!(remembered(), renewed + 1, "and this one did not: {way:?}");
+        }
+    }
+}
+
 #[test]
 fn many_callers_at_once_get_exactly_the_limit() {
     let runtime = tokio::runtime::Builder::new_multi_thread()

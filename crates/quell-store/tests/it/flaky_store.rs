@@ -313,6 +313,8 @@ impl fmt::Display for FlakyStore {
 }
 
 impl Store for FlakyStore {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         self.shared.changes.lock().push(changes.clone());
         self.shared.model.lock().install(changes);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
 use quell::store::memory::MemoryStore;
-use quell::{AskError, Cost, Limit, Limiter, Query, RetryAfter};
+use quell::{AskError, Cost, Limit, Limiter, Operation, Query, RetryAfter};
 use quell_conformance::ScriptedStore;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
@@ -166,22 +166,34 @@ async fn calls_that_do_not_wait_go_before_the_line_by_what_is_held_at_most() {
     assert!(waits.as_mut().poll(&mut context).is_pending());
 }
 
-/// A call counts once, however often it is tried.
+/// A call counts once, however often it is tried, also if it was asked at once before it waited.
 #[tokio::test]
 async fn a_key_is_hot_with_its_fourth_call() {
-    let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
-    let keys = || fleet.nodes[0].store().strict().lease_numbers().keys;
-    for calls in 1..4 {
-        fleet.acquire(0, "alice").await.unwrap();
-        assert_eq!((fleet.asked(), keys()), (calls, 0));
+    for is_planned in [false, true] {
+        let fleet = Fleet::new(1, &[leased(per_user(1_000), 40)]);
+        let limiter = &fleet.nodes[0];
+        let ask = async || {
+            let query = Query::new("shop").entry("user", "alice");
+            let (rules, now) = (limiter.rules(), limiter.now());
+            let acquire = Operation::Acquire;
+            match is_planned {
+                true => match limiter.ask_or_plan(&rules, acquire, &query, now).unwrap() {
+                    Ok(verdict) => verdict,
+                    Err(plan) => limiter.ask_planned(&query, plan).await.unwrap(),
+                },
+                false => limiter.ask(acquire, &query, now).await.unwrap(),
+            }
+        };
+        let keys = || limiter.store().strict().lease_numbers().keys;
+        for calls in 1..4 {
+            ask().await;
+            assert_eq!((fleet.asked(), keys()), (calls, 0), "{is_planned}");
+        }
+        ask().await;
+        assert_eq!((fleet.asked(), keys()), (4, 1), "{is_planned}");
+        let demand = "the demand of four calls, but for this one";
+        assert_eq!(fleet.held(0), 3, "{demand}: {is_planned}");
     }
-    fleet.acquire(0, "alice").await.unwrap();
-    assert_eq!((fleet.asked(), keys()), (4, 1));
-    assert_eq!(
-        fleet.held(0),
-        3,
-        "the demand of four calls, but for this one"
-    );
 }
 
 /// A stranger who makes up keys, and long ones, takes no more memory than the table may have.

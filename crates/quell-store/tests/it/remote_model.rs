@@ -42,6 +42,8 @@ impl fmt::Display for RemoteModel {
 }
 
 impl Store for RemoteModel {
+    type Lookup = ();
+
     delegate! {
         to self.0 {
             fn install(&self, changes: &Changes);

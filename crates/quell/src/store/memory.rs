@@ -516,6 +516,8 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    type Lookup = ();
+
     fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Some(Arc::clone(clock));
     }
@@ -528,16 +530,13 @@ impl Store for MemoryStore {
         MAX_HOLDS
     }
 
-    fn decides_at_once(&self) -> bool {
-        true
-    }
-
     #[inline(always)]
     fn decide_now(
         &self,
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        (): &mut (),
     ) -> Option<Answer> {
         self.decide_at(charges, operation, now).ok()
     }

@@ -13,6 +13,8 @@ use super::holds::{SECOND, domain, limiter, query, rule};
 struct Plain(MemoryStore);
 
 impl Store for Plain {
+    type Lookup = ();
+
     fn install(&self, changes: &Changes) {
         self.0.install(changes);
     }

@@ -140,7 +140,7 @@ fn an_old_reading_is_credited_to_nobody() {
     let acquire = Operation::Acquire;
     let ask = || {
         let now = &mut limiter.now();
-        let answer = limiter.ask_ad_hoc_at_once(acquire, b"key", &bucket, one, now, &mut memo);
+        let answer = limiter.ask_ad_hoc_or_plan(acquire, b"key", &bucket, one, now, &mut memo);
         answer.unwrap().unwrap().outcome.is_allow()
     };
     let admitted = admitted_over_10_ms(&clock, ask);
@@ -165,7 +165,7 @@ fn who_read_the_clock_earlier_is_refused_nothing() {
     let bucket = Limit::per_minute(1).burst(5);
     let ask = |key: &[u8], now: &mut Now| {
         let (acquire, memo) = (Operation::Acquire, &mut AdHocMemo::default());
-        let answer = limiter.ask_ad_hoc_at_once(acquire, key, &bucket, Cost::ONE, now, memo);
+        let answer = limiter.ask_ad_hoc_or_plan(acquire, key, &bucket, Cost::ONE, now, memo);
         let decision = answer.unwrap().unwrap();
         (decision.outcome.is_allow(), decision.remaining)
     };

@@ -116,6 +116,8 @@ impl fmt::Debug for SlowChange {
 }
 
 impl Store for SlowChange {
+    type Lookup = ();
+
     fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.memory.set_clock(clock);
     }
@@ -137,8 +139,9 @@ impl Store for SlowChange {
         charges: Charges<'_, '_>,
         operation: Operation,
         now: &mut Now,
+        lookup: &mut (),
     ) -> Option<Answer> {
-        self.memory.decide_now(charges, operation, now)
+        self.memory.decide_now(charges, operation, now, lookup)
     }
 
     async fn decide(
@@ -360,7 +363,7 @@ fn many_callers_with_different_numbers_get_no_more_than_the_larger() {
                         let (op, cost) = (Operation::Acquire, Cost::ONE);
                         let now = &mut limiter.now();
                         let answer =
-                            limiter.ask_ad_hoc_at_once(op, b"key", &bucket, cost, now, &mut memo);
+                            limiter.ask_ad_hoc_or_plan(op, b"key", &bucket, cost, now, &mut memo);
                         let passed = answer.unwrap().unwrap().outcome.is_allow();
                         admitted.fetch_add(u64::from(passed), Ordering::Relaxed);
                     }
