@@ -53,7 +53,7 @@ pub(crate) struct Durations {
 
 impl Durations {
     /// This lease, and a hold that outlasts every scenario of a test.
-    pub(crate) const fn of_lease(lease: Duration) -> Self {
+    pub(crate) const fn from_lease(lease: Duration) -> Self {
         let hold = Duration::from_secs(300);
         Self { lease, hold }
     }

@@ -208,7 +208,7 @@ impl Set {
         let length = ExactDuration(self.length).to_string();
         let body = self.change.body(Some(length.clone()))?;
         let answer = self.change.server.client()?.post(PATH, &body)?.good()?;
-        self.change.tell(
+        self.change.print_outcome(
             &answer,
             &format!("banned for {length}"),
             "no rule has such a key",
@@ -221,7 +221,7 @@ impl Lift {
         let body = self.change.body(None)?;
         let answer = self.change.server.client()?.delete(PATH, &body)?.good()?;
         self.change
-            .tell(&answer, "lifted", "no ban stands on this key")
+            .print_outcome(&answer, "lifted", "no ban stands on this key")
     }
 }
 
@@ -230,7 +230,7 @@ impl Forgive {
         let body = self.change.body(None)?;
         let answer = self.change.server.client()?.delete(KEYS, &body)?.good()?;
         self.change
-            .tell(&answer, "forgiven", "nothing is known of this key")
+            .print_outcome(&answer, "forgiven", "nothing is known of this key")
     }
 }
 
@@ -269,7 +269,7 @@ impl Change {
     }
 
     /// Says to how many keys it made a difference.
-    fn tell(&self, answer: &HttpResponse, done: &str, nothing: &str) -> Result<Exit> {
+    fn print_outcome(&self, answer: &HttpResponse, done: &str, nothing: &str) -> Result<Exit> {
         let ChangedBody { changed } = answer.json()?;
         let line = match changed {
             0 => format!("{nothing}: nothing is changed"),

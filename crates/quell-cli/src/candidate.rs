@@ -137,7 +137,7 @@ impl<T: Runner> Candidate<T> {
 }
 
 /// Prints an answer as JSON, or what is to be said of it.
-fn tell(answer: &HttpResponse, json: bool, line: String, is_fine: bool) -> Result<Exit> {
+fn print_outcome(answer: &HttpResponse, json: bool, line: String, is_fine: bool) -> Result<Exit> {
     match (json, is_fine) {
         (true, _) => output::json_text(&answer.text)?,
         (false, true) => output::line(line)?,
@@ -158,7 +158,7 @@ impl<T: Runner> Start<T> {
         })?;
         let answer = self.to.client()?.post(PATH, &body)?.good()?;
         let StartedBody { change } = answer.json()?;
-        tell(
+        print_outcome(
             &answer,
             self.json,
             format!("runs in shadow: {change}"),
@@ -178,7 +178,7 @@ impl<T: Runner> Show<T> {
                 }
                 Ok(Exit::Fine)
             }
-            running => tell(&answer, self.json, NONE.to_owned(), running.is_some()),
+            running => print_outcome(&answer, self.json, NONE.to_owned(), running.is_some()),
         }
     }
 }
@@ -191,7 +191,7 @@ impl<T: Runner> Stop<T> {
         let answer = self.to.client()?.delete(PATH, "{}")?.good()?;
         let StoppedBody { stopped } = answer.json()?;
         let line = if stopped { "stopped" } else { NONE };
-        tell(&answer, self.json, line.to_owned(), stopped)
+        print_outcome(&answer, self.json, line.to_owned(), stopped)
     }
 }
 

@@ -19,15 +19,15 @@ pub(crate) fn parse() -> Result<(Command, ArgMatches), Exit> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let matches = Cli::command()
         .try_get_matches_from(&arguments)
-        .map_err(|error| tell(&advise(shown(error, &arguments), &arguments), &arguments))?;
+        .map_err(|error| print_error(&advise(shown(error, &arguments), &arguments), &arguments))?;
     let cli = Cli::from_arg_matches(&matches)
-        .map_err(|error| tell(&shown(error, &arguments), &arguments))?;
+        .map_err(|error| print_error(&shown(error, &arguments), &arguments))?;
     let own = matches.subcommand().map(|(_, own)| own.clone());
     Ok((cli.command, own.unwrap_or_default()))
 }
 
 /// Prints an error; help and versions are such, too.
-fn tell(error: &Error, arguments: &[OsString]) -> Exit {
+fn print_error(error: &Error, arguments: &[OsString]) -> Exit {
     match variable(error, arguments) {
         Some((argument, variable)) => {
             let said = error.render().to_string();

@@ -66,7 +66,7 @@ impl Rules {
 }
 
 /// Prints mistakes and warnings to standard error, a line each.
-pub(crate) fn tell(problems: &[Problem], warnings: &[Problem]) {
+pub(crate) fn print_problems(problems: &[Problem], warnings: &[Problem]) {
     let paint = Paint::stderr();
     for warning in warnings {
         output::note(format_args!("{} {warning}", paint.yellow("warning:")));

@@ -38,7 +38,7 @@ impl CoordinatorAuth {
     pub(crate) fn open(config: &AccessConfig) -> Result<Self, ServeError> {
         let files = config.certificate.clone();
         let tls =
-            files.map(|(cert, key)| Tls::of_files(cert, key, config.client_authorities.clone()));
+            files.map(|(cert, key)| Tls::from_files(cert, key, config.client_authorities.clone()));
         let access = Arc::new(Access::open(config.credentials.as_ref())?);
         let auth = Self {
             access,

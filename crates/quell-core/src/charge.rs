@@ -246,7 +246,7 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub fn key(&self, charge: &Charge<'_>) -> Key<'_> {
         let bytes = self.bytes.get(charge.key.clone()).unwrap_or_default();
-        Key::of_parts(bytes, charge.scope)
+        Key::from_parts(bytes, charge.scope)
     }
 
     /// Returns true if all limits that are not in shadow allow, given the decisions on this set in its

@@ -37,7 +37,7 @@ impl<'a> Key<'a> {
 
     /// The key with these bytes; the first `scope` bytes are its scope.
     #[must_use]
-    pub const fn of_parts(bytes: &'a [u8], scope: usize) -> Self {
+    pub const fn from_parts(bytes: &'a [u8], scope: usize) -> Self {
         Self { bytes, scope }
     }
 
@@ -78,11 +78,11 @@ pub fn with_ad_hoc<R>(key: &[u8], then: impl FnOnce(Key<'_>) -> R) -> R {
         *head = [AD_HOC, BYTES, 0, 0, 0, length];
         place.copy_from_slice(key);
         let written = bytes.get(..HEAD + key.len()).unwrap_or_default();
-        return then(Key::of_parts(written, AD_HOC_SCOPE.len()));
+        return then(Key::from_parts(written, AD_HOC_SCOPE.len()));
     }
     let mut bytes = KeyBytes::from_slice(AD_HOC_SCOPE);
     push_value(&mut bytes, Captured::Bytes(key));
-    then(Key::of_parts(&bytes, AD_HOC_SCOPE.len()))
+    then(Key::from_parts(&bytes, AD_HOC_SCOPE.len()))
 }
 
 /// One captured value.
@@ -496,7 +496,7 @@ mod tests {
                 push_value(&mut bytes, *value);
             }
             assert!(KeyName::parse(&bytes).is_some());
-            Key::of_parts(&bytes, 0).together().map(<[u8]>::to_vec)
+            Key::from_parts(&bytes, 0).together().map(<[u8]>::to_vec)
         };
         let acme = Captured::Bytes(b"acme");
         let address = Captured::Address(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -527,7 +527,7 @@ mod tests {
             ("shop", "login")
         );
         assert_eq!(name.to_string(), "user=a\\xff remote_address=10.0.0.0");
-        assert_eq!(Key::of_parts(&bytes, scope).scope(), &bytes[..scope]);
+        assert_eq!(Key::from_parts(&bytes, scope).scope(), &bytes[..scope]);
         for end in 0..bytes.len() {
             assert_eq!(KeyName::parse(&bytes[..end]), None, "cut at {end}");
         }

@@ -87,7 +87,7 @@ impl Tls {
     ///
     /// # Errors
     /// A text that says what is wrong with them, and what to write instead.
-    pub fn of_files(
+    pub fn from_files(
         certificate: PathBuf,
         key: PathBuf,
         client_ca: Option<PathBuf>,

@@ -52,7 +52,7 @@ impl Names {
         name.push(b'{');
         let scope = Sha256::digest(scope);
         let scope = scope.get(..12).unwrap_or(&scope);
-        if let Some(together) = Key::of_parts(bytes, 0).together() {
+        if let Some(together) = Key::from_parts(bytes, 0).together() {
             push_values(&mut name, together, together, push);
             name.push(b'}');
             name.extend_from_slice(scope);

@@ -86,7 +86,7 @@ impl Script {
         for bytes in keys.iter().chain(arguments) {
             command.arg(bytes.as_slice());
         }
-        Command::of_script(&command, hash, self.text)
+        Command::from_script(&command, hash, self.text)
     }
 }
 

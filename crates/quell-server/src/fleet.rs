@@ -115,17 +115,17 @@ impl Node {
         let mut keys = self.keys.lock();
         let mut both = keys.clone();
         both.extend(new.clone());
-        self.tell(&both);
+        self.set_keys(&both);
         let result = set();
         if result.is_ok() {
             *keys = new;
-            tell_of_others(others.iter().map(|(rule, _)| *rule));
+            log_not_shared(others.iter().map(|(rule, _)| *rule));
         }
-        self.tell(&keys);
+        self.set_keys(&keys);
         result
     }
 
-    fn tell(&self, keys: &Keys) {
+    fn set_keys(&self, keys: &Keys) {
         let keys = keys.iter();
         let keys = keys.map(|(key, name)| (key.as_slice(), Arc::clone(name)));
         self.shares.set_keys(keys);
@@ -145,7 +145,7 @@ impl Node {
 }
 
 /// Warns of rules whose limits are those of other nodes.
-fn tell_of_others<'r>(rules: impl Iterator<Item = &'r Rule>) {
+fn log_not_shared<'r>(rules: impl Iterator<Item = &'r Rule>) {
     let rules: BTreeMap<&str, &str> = rules
         .filter_map(|rule| Some((&*rule.name, rule.group.as_deref()?)))
         .collect();

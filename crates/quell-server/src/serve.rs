@@ -233,7 +233,7 @@ fn start_node(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fleet>, 
 fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files, ServeError> {
     let access = Access::open(config.credentials.as_ref())?;
     let tls = match (&config.tls_cert, &config.tls_key) {
-        (Some(certificate), Some(key)) => Some(Tls::of_files(
+        (Some(certificate), Some(key)) => Some(Tls::from_files(
             certificate.clone(),
             key.clone(),
             config.tls_client_ca.clone(),
@@ -561,7 +561,7 @@ impl Server {
         }
         if let Some(fleet) = &fleet {
             let (shared, slot) = (Arc::clone(&self.shared), fleet.seen().clone());
-            self.upkeep.spawn(fleet::seen::tell(shared, slot));
+            self.upkeep.spawn(fleet::seen::report(shared, slot));
         }
         self.fleet = fleet;
     }

@@ -196,11 +196,11 @@ impl Protocol for Synced {
     }
 
     fn tick(shared: &mut SharedKey<Self>, node: usize) {
-        shared.tell(node, SyncedKey::due);
+        shared.ask_next(node, SyncedKey::due);
     }
 
     fn leave(shared: &mut SharedKey<Self>, node: usize) {
-        shared.tell(node, SyncedKey::leave);
+        shared.ask_next(node, SyncedKey::leave);
     }
 
     fn fault(shared: &mut SharedKey<Self>, node: usize, lag: u64) {
@@ -260,7 +260,11 @@ impl Protocol for Synced {
 
 impl SharedKey<Synced> {
     /// Sends what is not charged yet.
-    fn tell(&mut self, node: usize, next: fn(&mut SyncedKey, Monotonic) -> Option<SyncRequest>) {
+    fn ask_next(
+        &mut self,
+        node: usize,
+        next: fn(&mut SyncedKey, Monotonic) -> Option<SyncRequest>,
+    ) {
         let clock = self.nodes[node].clock(self.now);
         let key = self.nodes[node].process.key.as_mut();
         if let Some(request) = key.and_then(|key| next(key, clock)) {

@@ -138,7 +138,7 @@ struct Leave {
 }
 
 impl Leave {
-    fn tell(&self) {
+    fn notify(&self) {
         self.told.store(true, Ordering::SeqCst);
         if let Some(waker) = self.waker.lock().take() {
             waker.wake();
@@ -194,7 +194,7 @@ fn every_permit_that_comes_back_wakes_somebody() {
         });
         let tasks: Vec<_> = tasks.collect();
         thread::yield_now();
-        leave.tell();
+        leave.notify();
         for task in tasks {
             block_on(task).expect("it ends");
         }
@@ -237,7 +237,7 @@ fn every_turn_is_taken() {
             })
         };
         thread::yield_now();
-        leave.tell();
+        leave.notify();
         for task in tasks {
             block_on(task).expect("it ends");
         }

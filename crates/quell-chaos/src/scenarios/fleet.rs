@@ -124,7 +124,7 @@ async fn strike(fleet: &mut Fleet, rng: &mut Rng) -> Result<()> {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let mut fleet = Fleet::start(RULES, Durations::of_lease(LEASE), rng).await?;
+    let mut fleet = Fleet::start(RULES, Durations::from_lease(LEASE), rng).await?;
     fleet.is_granted().await?;
     let running = moving(&fleet).map(|load| load.start(rng));
     let begun = Instant::now();

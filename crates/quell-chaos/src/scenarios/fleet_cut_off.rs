@@ -146,7 +146,7 @@ fn load(fleet: &Fleet, aim: &Aim, length: Duration) -> Load {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let mut fleet = Fleet::start(RULES, Durations::of_lease(LEASE), rng).await?;
+    let mut fleet = Fleet::start(RULES, Durations::from_lease(LEASE), rng).await?;
     let mut told = Vec::new();
     // In any order: what one scene leaves behind is the next one's beginning.
     let mut scenes = SCENES.to_vec();

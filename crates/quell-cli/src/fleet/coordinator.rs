@@ -12,7 +12,7 @@ use quell_host::etcd_url::EtcdUrl;
 use crate::exit::Exit;
 use crate::origin::Origins;
 use crate::output::{self, Paint};
-use crate::rules::{count, tell};
+use crate::rules::{count, print_problems};
 use crate::serve::{ProcessSignal, Signals};
 use crate::settings::Settings;
 use crate::{etcd, log, open_files};
@@ -78,12 +78,12 @@ async fn serve(
     let mut server = served.map_err(|error| match error {
         ServeError::Config(error) => origins.usage(&error).into(),
         ServeError::Rules(problems) => {
-            tell(&problems, &[]);
+            print_problems(&problems, &[]);
             anyhow::Error::new(ServeError::Rules(problems))
         }
         error => error.into(),
     })?;
-    tell(&[], server.warnings());
+    print_problems(&[], server.warnings());
     ready(&server, &kept, format);
     loop {
         tokio::select! {

@@ -10,7 +10,7 @@ use quell_rules::{LoadedRules, Problem, load};
 use serde::Serialize;
 
 use super::rule_store::parse_url;
-use super::{count, tell};
+use super::{count, print_problems};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 
@@ -175,7 +175,7 @@ impl Check {
             output::json(&checked.outcome())?;
             return Ok(Exit::fine_if(ok));
         }
-        tell(&checked.problems, &checked.warnings);
+        print_problems(&checked.problems, &checked.warnings);
         if ok {
             if let Some(loaded) = &checked.rules {
                 for note in &loaded.notes {

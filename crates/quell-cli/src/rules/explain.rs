@@ -9,7 +9,7 @@ use clap::Args;
 use quell_protocol::printable;
 use quell_rules::{DomainRules, explain, load};
 
-use super::tell;
+use super::print_problems;
 use crate::entry::{self, EntryArg};
 use crate::exit::{Exit, Usage};
 use crate::output;
@@ -52,11 +52,11 @@ impl Explain {
         let loaded = match load(std::slice::from_ref(&self.file)) {
             Ok(loaded) => loaded,
             Err(problems) => {
-                tell(&problems, &[]);
+                print_problems(&problems, &[]);
                 return Ok(Exit::Failed);
             }
         };
-        tell(&[], &loaded.warnings);
+        print_problems(&[], &loaded.warnings);
         let domain = self.domain(&loaded.domains)?;
         let query = entry::query(domain, &self.entries, self.cost)?;
         let explanation = explain(&loaded.domains, &query);

@@ -9,7 +9,7 @@ use quell_host::rule_push::{ProposedText, PushReport, PushTerms, RulePush};
 use quell_rules::Problem;
 
 use super::rule_store::{OpenStore, StoreArg};
-use super::tell;
+use super::print_problems;
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
@@ -80,7 +80,7 @@ impl PublishArgs {
     }
 
     /// Tells mistakes; nothing is pushed.
-    pub(super) fn tell_mistakes(&self, problems: Vec<Problem>) -> Result<Exit> {
+    pub(super) fn print_mistakes(&self, problems: Vec<Problem>) -> Result<Exit> {
         self.finish(&PushReport::mistakes(problems, self.dry_run), "")
     }
 
@@ -91,7 +91,7 @@ impl PublishArgs {
             output::json(report)?;
             return Ok(exit);
         }
-        tell(&report.problems, &report.warnings);
+        print_problems(&report.problems, &report.warnings);
         report.changes.rules().iter().try_for_each(output::line)?;
         let reason = report.reason.as_deref().unwrap_or_default();
         match (report.pushed, report.ok) {

@@ -50,7 +50,7 @@ impl Push {
     pub(super) fn run(&self) -> Result<Exit> {
         let sound = match read(&self.files)? {
             Ok(sound) => sound,
-            Err(problems) => return self.publish.tell_mistakes(problems),
+            Err(problems) => return self.publish.print_mistakes(problems),
         };
         let change = self.publish.begin()?;
         let mut origins = sound.origins.into_iter();

@@ -43,7 +43,7 @@ impl Rollback {
                 loaded,
                 remark: format!("back to version {}: ", self.number),
             }),
-            Err(problems) => self.publish.tell_mistakes(problems),
+            Err(problems) => self.publish.print_mistakes(problems),
         }
     }
 }

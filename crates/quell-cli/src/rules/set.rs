@@ -58,7 +58,7 @@ impl Set {
                 loaded: edited.after,
                 remark: String::new(),
             }),
-            Err(EditError::After(problems)) => self.publish.tell_mistakes(problems),
+            Err(EditError::After(problems)) => self.publish.print_mistakes(problems),
             Err(
                 error @ (EditError::Before(_) | EditError::NotHere { .. } | EditError::Others(_)),
             ) => change.refuse(error.to_string()),

@@ -10,7 +10,7 @@ use quell_rules::scenario::{self, Report};
 use serde::Serialize;
 
 use super::rule_store::parse_url;
-use super::{count, tell};
+use super::{count, print_problems};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
 
@@ -74,7 +74,7 @@ impl Test {
                 warnings: &warnings,
             })?;
         } else {
-            tell(&problems, &warnings);
+            print_problems(&problems, &warnings);
             if !report.files.is_empty() {
                 output::line(painted(&report.to_string(), Paint::stdout()))?;
             }

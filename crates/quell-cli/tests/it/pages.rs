@@ -201,7 +201,7 @@ impl Place {
         std::fs::create_dir(folder.path("running")).unwrap();
         let ports = PORTS.map(|port| (port, free_port().to_string()));
         Self {
-            fixture: Fixture::of(page, &folder),
+            fixture: Fixture::new(page, &folder),
             folder,
             ports: ports.to_vec(),
         }

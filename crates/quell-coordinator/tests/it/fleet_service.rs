@@ -44,7 +44,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn of(known: &[(&'static str, Option<u32>)]) -> Self {
+    pub(crate) fn new(known: &[(&'static str, Option<u32>)]) -> Self {
         let tokens = Self::default();
         tokens.set(known);
         tokens
@@ -258,7 +258,7 @@ async fn a_member_gets_its_share_beside_one_that_floods() {
 
 #[tokio::test]
 async fn who_may_not_attend_is_told_why() {
-    let gate = Arc::new(Tokens::of(&[("any", None), ("seven", Some(7))]));
+    let gate = Arc::new(Tokens::new(&[("any", None), ("seven", Some(7))]));
     let (_leader, serving, _folder) = alone(gate).await;
     for (token, code, told) in [
         (None, Code::Unauthenticated, "no token"),

@@ -260,7 +260,7 @@ async fn fleet(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_nothing_is_told_nothing() {
     let (leader, serving, _folder, mut honest, epoch) =
-        fleet(Tokens::of(&[("one", Some(1))]), "one").await;
+        fleet(Tokens::new(&[("one", Some(1))]), "one").await;
     for token in [None, Some("wrong"), Some("reader")] {
         let refused = Line::open(&serving.url, token).await.err().unwrap();
         let known = token == Some("reader");
@@ -278,7 +278,7 @@ async fn who_has_nothing_is_told_nothing() {
 /// It has the part of its own seat and weight, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_the_token_of_one_member_has_its_part_and_no_more() {
-    let gate = Tokens::of(&[("one", Some(1)), ("evil", Some(9))]);
+    let gate = Tokens::new(&[("one", Some(1)), ("evil", Some(9))]);
     let (leader, serving, _folder, mut honest, epoch) = fleet(gate, "one").await;
     for other in [1, 10, u32::MAX] {
         for message in messages(other) {
@@ -311,7 +311,7 @@ async fn who_has_the_token_of_one_member_has_its_part_and_no_more() {
 /// bounds that is an operator, who takes its seats away; no limit is exceeded by what is granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_the_token_of_all_stops_no_leader() {
-    let gate = Tokens::of(&[("all", None), ("other", Some(5))]);
+    let gate = Tokens::new(&[("all", None), ("other", Some(5))]);
     let (leader, serving, _folder, mut honest, epoch) = fleet(gate, "all").await;
     for id in [1, 2, 3, u32::MAX] {
         send_all(&serving.url, "all", id).await;

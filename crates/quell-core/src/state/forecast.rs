@@ -90,7 +90,7 @@ impl<'a> Forecast<'a> {
         from: Monotonic,
     ) -> Vec<(usize, Monotonic)> {
         let mut one = Self {
-            timeline: Timeline::of_taken(&holds),
+            timeline: Timeline::from_taken(&holds),
             ..Self::new(Cow::Borrowed(engine), usage, holds, at, 0)
         };
         let (mut turns, mut turn) = (Vec::new(), from);

@@ -44,7 +44,7 @@ impl Timeline {
     }
 
     /// The ends of those holds that are taken.
-    pub(super) fn of_taken(holds: &Holds) -> Self {
+    pub(super) fn from_taken(holds: &Holds) -> Self {
         let mut timeline = Self::new(holds, None);
         let is_taken = |index: usize| holds.all.get(index).is_some_and(|hold| !hold.is_waiting());
         timeline.due.retain(|Reverse((_, index))| is_taken(*index));

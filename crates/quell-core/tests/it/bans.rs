@@ -139,7 +139,7 @@ fn strict() -> Bench {
         vec![minutes(1), minutes(10), minutes(60)],
     );
     let limit = Limit::fixed_window(1, minutes(1)).build().unwrap();
-    Bench::of(limit.with_ban(ban.unwrap()), false, 0, 0)
+    Bench::from_limit(limit.with_ban(ban.unwrap()), false, 0, 0)
 }
 
 /// Is refused three times at one instant. Returns the third answer.
@@ -310,7 +310,7 @@ fn use_survives_a_ban_and_the_later_wait_counts() {
     let limit = Limit::fixed_window(5, Duration::from_secs(60))
         .build()
         .unwrap();
-    let mut bench = Bench::of(limit.with_ban(ban), false, 0, 0);
+    let mut bench = Bench::from_limit(limit.with_ban(ban), false, 0, 0);
     bench.acquire(4);
     let refused = bench.acquire(2);
     assert!(refused.banned);
@@ -339,7 +339,7 @@ fn use_survives_a_ban_and_the_later_wait_counts() {
 #[test]
 fn a_ban_by_hand_stands_on_any_key_and_can_be_lifted() {
     let limit = Limit::per_minute(10).build().unwrap();
-    let mut bench = Bench::of(limit, false, 0, 100 * MINUTE);
+    let mut bench = Bench::from_limit(limit, false, 0, 100 * MINUTE);
     bench.acquire(4);
     let now = Now::from_nanos(bench.now);
     bench.ban(Duration::from_secs(3_600));
@@ -354,7 +354,7 @@ fn a_ban_by_hand_stands_on_any_key_and_can_be_lifted() {
 #[test]
 fn a_ban_by_hand_outlasts_no_clock_set_back() {
     let limit = Limit::per_minute(10).build().unwrap();
-    let mut bench = Bench::of(limit, false, 0, 100 * MINUTE);
+    let mut bench = Bench::from_limit(limit, false, 0, 100 * MINUTE);
     bench.ban(Duration::from_secs(60));
     bench.now -= HOUR;
     assert_eq!(bench.acquire(1).outcome, denied(MINUTE));
@@ -417,7 +417,7 @@ fn a_change_of_the_ban_keeps_use_and_a_standing_ban() {
 fn a_ban_alone_changes_no_use() {
     let ban = Ban::new(1, None, vec![Duration::from_secs(60)]).unwrap();
     let limit = Limit::per_minute(10).build().unwrap();
-    let mut bench = Bench::of(limit.clone(), false, 0, 0);
+    let mut bench = Bench::from_limit(limit.clone(), false, 0, 0);
     bench.acquire(4);
     bench.now = SECOND;
     let before = bench.peek(1).reset_after;

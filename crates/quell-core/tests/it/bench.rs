@@ -31,16 +31,16 @@ pub(crate) struct Bench {
 impl Bench {
     /// A key of `kind` under a rule that came into force at `since`; both clocks at `now`.
     pub(crate) fn new(kind: &Kind, since: u64, now: u64) -> Self {
-        Self::of(kind.limit(), kind.is_calendar(), since, now)
+        Self::from_limit(kind.limit(), kind.is_calendar(), since, now)
     }
 
     /// The same with a ban on top.
     pub(crate) fn with_ban(kind: &Kind, ban: Ban, now: u64) -> Self {
-        Self::of(kind.limit().with_ban(ban), kind.is_calendar(), now, now)
+        Self::from_limit(kind.limit().with_ban(ban), kind.is_calendar(), now, now)
     }
 
     /// A key under any limit.
-    pub(crate) fn of(limit: Limit, is_calendar: bool, since: u64, now: u64) -> Self {
+    pub(crate) fn from_limit(limit: Limit, is_calendar: bool, since: u64, now: u64) -> Self {
         Self {
             active: install(1, limit, since),
             state: State::rest(LimitId(1)),

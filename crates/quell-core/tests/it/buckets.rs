@@ -14,7 +14,7 @@ use crate::table::{acquire, peek, run};
 const MS: u64 = 1_000_000;
 
 fn bench(limit: Limit, now: u64) -> Bench {
-    Bench::of(limit, false, 0, now)
+    Bench::from_limit(limit, false, 0, now)
 }
 
 fn token(count: u64, burst: u64) -> Limit {
@@ -80,13 +80,13 @@ fn token_bucket_that_starts_empty() {
         peek(14 * SECOND, 1).allows(3, 2 * SECOND),
         acquire(16 * SECOND, 5).allows(0, 5 * SECOND),
     ];
-    let mut key = Bench::of(limit.clone(), false, 10 * SECOND, 10 * SECOND);
+    let mut key = Bench::from_limit(limit.clone(), false, 10 * SECOND, 10 * SECOND);
     run(&mut key, &rows);
     // A key that was never seen has filled as well.
-    let mut key = Bench::of(limit, false, 10 * SECOND, 13 * SECOND);
+    let mut key = Bench::from_limit(limit, false, 10 * SECOND, 13 * SECOND);
     run(&mut key, &[acquire(13 * SECOND, 1).allows(2, 3 * SECOND)]);
     let some = Limit::per_second(1).burst(5).initial(2).build().unwrap();
-    let mut key = Bench::of(some, false, 0, 0);
+    let mut key = Bench::from_limit(some, false, 0, 0);
     run(&mut key, &[acquire(0, 2).allows(0, 5 * SECOND)]);
 }
 
@@ -105,7 +105,7 @@ fn a_clock_before_the_start_sees_the_initial_tokens() {
             acquire(10 * SECOND, 6).never(5, 0_u64),
             peek(10 * SECOND, 5).allows(5, 0_u64),
         ];
-        let mut key = Bench::of(limit.unwrap(), false, MINUTE, 4 * SECOND);
+        let mut key = Bench::from_limit(limit.unwrap(), false, MINUTE, 4 * SECOND);
         run(&mut key, &rows);
     }
 }

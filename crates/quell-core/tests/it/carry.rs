@@ -248,7 +248,7 @@ fn use_of_a_day_that_is_over_stays_there() {
     };
     let to = install(2, limit("Test/Elsewhere"), 0);
     for (days_later, remaining) in [(0, 2), (1, 5), (30, 5)] {
-        let mut bench = Bench::of(limit("Test/Days"), true, 0, 10 * HOUR);
+        let mut bench = Bench::from_limit(limit("Test/Days"), true, 0, 10 * HOUR);
         bench.acquire(3);
         let asked = bench.now + days_later * DAY;
         let at = At {

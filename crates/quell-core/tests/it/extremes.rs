@@ -24,7 +24,7 @@ fn token(count: u64, period: u64, burst: u64) -> Limit {
 }
 
 fn check(limit: Limit, rows: &[Row]) {
-    run(&mut Bench::of(limit, false, 0, 0), rows);
+    run(&mut Bench::from_limit(limit, false, 0, 0), rows);
 }
 
 #[test]

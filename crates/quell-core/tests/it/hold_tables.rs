@@ -22,7 +22,7 @@ use crate::truths::NANO;
 #[test]
 fn a_unit_that_was_refilled_is_not_given_back() {
     let limit = Limit::per_second(10).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     bench.reserve(1, 10);
     bench.now += SECOND;
     assert!(bench.acquire(10).outcome.is_allow());
@@ -35,7 +35,7 @@ fn a_unit_that_was_refilled_is_not_given_back() {
 #[test]
 fn what_comes_back_brings_those_after_it_forward() {
     let limit = Limit::per_second(10).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     bench.reserve(1, 5);
     bench.reserve(2, 5);
     assert!(bench.end(1, Ending::Cancel).found);
@@ -59,7 +59,7 @@ fn what_costs_more_is_no_use_of_the_next_window() {
     for limit in limits {
         let limit = limit.unwrap();
         let length = u64::try_from(limit.full_refill().as_nanos()).unwrap();
-        let mut bench = Bench::of(limit.clone(), false, START, START);
+        let mut bench = Bench::from_limit(limit.clone(), false, START, START);
         bench.reserve(1, 10);
         bench.acquire(1);
         let ended = bench.end(1, Ending::Settle(50.into()));
@@ -73,7 +73,7 @@ fn what_costs_more_is_no_use_of_the_next_window() {
     }
     // A sliding window counts it as long as the call.
     let limit = Limit::sliding_log(100, minute).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     bench.reserve(1, 10);
     bench.now += 30 * SECOND;
     bench.acquire(3);
@@ -87,7 +87,7 @@ fn what_costs_more_is_no_use_of_the_next_window() {
 #[test]
 fn a_debt_is_as_long_as_it_is_large() {
     let limit = Limit::per_second(10).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     bench.reserve(1, 10);
     bench.end(1, Ending::Settle(35.into()));
     for (later, left) in [(0, 2_600), (600, 2_000), (1_999, 1)] {
@@ -106,7 +106,7 @@ fn a_ban_by_the_rule_moves_those_who_wait() {
     let minute = Duration::from_secs(60);
     let ban = Ban::new(2, Some(minute), vec![minute]).unwrap();
     let limit = Limit::per_second(1).burst(1).build().unwrap().with_ban(ban);
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     assert!(bench.acquire(1).outcome.is_allow());
     let claimed = bench.claim(1, 1, None, Some(3 * minute));
     assert_eq!(claimed.wait, Some(Duration::from_secs(1)));
@@ -124,7 +124,7 @@ fn a_ban_by_the_rule_moves_those_who_wait() {
 #[test]
 fn guava_waits_for_the_debts_of_those_before() {
     let limit = Limit::per_second(1).debt(true).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     let mut waits = Vec::new();
     for (name, cost) in [1, 1, 2, 4, 8, 1].into_iter().enumerate() {
         let claimed = bench.claim(name as u64, cost, None, Some(Duration::MAX));
@@ -142,7 +142,7 @@ fn guava_waits_for_the_debts_of_those_before() {
 fn a_delay_is_waited_for_without_a_line() {
     let rate = Rate::new(10, Duration::from_secs(1)).unwrap();
     let limit = Limit::leaky_bucket(rate).burst(3).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     let patience = |in_all: u64| WaitLimits {
         turn: Duration::ZERO,
         in_all: Duration::from_millis(in_all),
@@ -175,8 +175,8 @@ fn a_delay_is_waited_for_without_a_line() {
 fn the_delay_of_a_shadow_is_nobody_s_business() {
     let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
     let leaky = Limit::leaky_bucket(rate).burst(9).build().unwrap();
-    let mut slow = Bench::of(leaky, false, START, START);
-    let mut other = Bench::of(Limit::per_hour(10).build().unwrap(), false, START, START);
+    let mut slow = Bench::from_limit(leaky, false, START, START);
+    let mut other = Bench::from_limit(Limit::per_hour(10).build().unwrap(), false, START, START);
     slow.acquire(5);
     let mut shadow = Charge::alone(&slow.active, Cost::ONE);
     shadow.shadow = true;
@@ -207,7 +207,7 @@ fn the_delay_of_a_shadow_is_nobody_s_business() {
 fn a_reservation_ends_as_the_rule_says() {
     for (on_expiry, left) in [(OnExpiry::Charge, 0), (OnExpiry::Release, 10)] {
         let limit = Limit::per_hour(10).build().unwrap().on_expiry(on_expiry);
-        let mut bench = Bench::of(limit, false, START, START);
+        let mut bench = Bench::from_limit(limit, false, START, START);
         let minute = Duration::from_secs(60);
         let claimed = bench.claim(1, 10, Some(minute), None);
         assert!(claimed.decisions[0].outcome.is_allow() && claimed.held[0]);
@@ -230,7 +230,7 @@ fn a_reservation_ends_as_the_rule_says() {
 fn permits_come_back_with_their_holders_or_their_lease() {
     let lease = Duration::from_secs(30);
     let limit = Limit::concurrency(2).lease(lease).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     for (name, left) in [(1, 1), (2, 0)] {
         let claimed = bench.claim(name, 1, None, None);
         assert!(claimed.held[0]);
@@ -264,7 +264,7 @@ fn a_queue_learns_how_long_a_call_takes() {
     let limit = Limit::concurrency(2)
         .queue(2)
         .unit_delay(Duration::from_millis(100));
-    let mut bench = Bench::of(limit.build().unwrap(), false, START, START);
+    let mut bench = Bench::from_limit(limit.build().unwrap(), false, START, START);
     let delays = [0, 0, 100, 100];
     for (name, delay) in delays.into_iter().enumerate() {
         let decision = bench.claim(name as u64, 1, None, None).decisions[0];
@@ -285,7 +285,7 @@ fn a_queue_learns_how_long_a_call_takes() {
 #[test]
 fn who_leaves_the_line_moves_up_those_behind() {
     let limit = Limit::per_second(1).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     bench.acquire(1);
     for name in 1..=3 {
         let claimed = bench.claim(name, 1, None, Some(Duration::from_secs(10)));
@@ -307,7 +307,7 @@ fn who_leaves_the_line_moves_up_those_behind() {
 #[test]
 fn time_goes_backwards() {
     let limit = Limit::per_second(1).burst(5).build().unwrap();
-    let mut bench = Bench::of(limit, false, START, START);
+    let mut bench = Bench::from_limit(limit, false, START, START);
     bench.acquire(5);
     bench.claim(1, 1, None, Some(Duration::from_secs(10)));
     bench.reserve(2, 1);
@@ -316,7 +316,7 @@ fn time_goes_backwards() {
     let refused = bench.acquire(1).retry_after();
     assert_eq!(refused, Some(RetryAfter::After(2 * SECOND_OF_TIME)));
     let debt = Limit::per_second(1).burst(5).debt(true).build().unwrap();
-    let mut bench = Bench::of(debt, false, START, START);
+    let mut bench = Bench::from_limit(debt, false, START, START);
     bench.acquire(8);
     bench.now -= 3_600 * SECOND;
     let refused = bench.acquire(1).retry_after();
@@ -327,7 +327,7 @@ fn time_goes_backwards() {
 #[test]
 fn a_change_of_the_limit_keeps_what_is_held() {
     let limit = |burst: u64| Limit::per_second(10).burst(burst).build().unwrap();
-    let mut bench = Bench::of(limit(10), false, START, START);
+    let mut bench = Bench::from_limit(limit(10), false, START, START);
     bench.reserve(1, 4);
     bench.reserve(2, 6);
     bench.claim(3, 5, None, Some(Duration::from_secs(1)));
@@ -353,7 +353,8 @@ fn a_change_of_the_limit_keeps_what_is_held() {
         Some(RetryAfter::After(expected)),
         "a debt stays one"
     );
-    let mut permits = Bench::of(Limit::concurrency(3).build().unwrap(), false, START, START);
+    let mut permits =
+        Bench::from_limit(Limit::concurrency(3).build().unwrap(), false, START, START);
     for name in 1..=3 {
         permits.claim(name, 1, None, None);
     }

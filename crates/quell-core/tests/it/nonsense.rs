@@ -399,7 +399,7 @@ proptest! {
             let permits = if learns { learning } else { permits };
             let limit = if warms_up { warming } else { permits }.unwrap();
             let usage = bench.state.usage.clone();
-            bench = Bench::of(limit, false, now, now);
+            bench = Bench::from_limit(limit, false, now, now);
             bench.state.usage = usage;
         }
         bench.state.holds = Some(Box::new(holds));

@@ -25,7 +25,7 @@ fn reserved(kind: &Kind, is_released: bool) -> Bench {
         OnExpiry::Charge
     };
     let limit = kind.limit().on_expiry(on_expiry);
-    Bench::of(limit, kind.is_calendar(), START, START)
+    Bench::from_limit(limit, kind.is_calendar(), START, START)
 }
 
 /// Applies what is due, and nothing else.
@@ -94,7 +94,7 @@ proptest! {
         let permits = Limit::concurrency(permits).lease(lease);
         let limits = [permits.clone().queue(3), permits.clone().adaptive(1), permits];
         for limit in limits {
-            compare(Bench::of(limit.build().unwrap(), false, START, START), &gaps);
+            compare(Bench::from_limit(limit.build().unwrap(), false, START, START), &gaps);
         }
     }
 
@@ -109,7 +109,7 @@ proptest! {
         let on_expiry = if is_released { OnExpiry::Release } else { OnExpiry::Charge };
         for bucket in [Limit::per_second(1).burst(burst).debt(true), warming] {
             let limit = bucket.build().unwrap().on_expiry(on_expiry);
-            compare(Bench::of(limit, false, START, START), &gaps);
+            compare(Bench::from_limit(limit, false, START, START), &gaps);
         }
     }
 }
@@ -120,7 +120,7 @@ proptest! {
 fn what_is_over_first_is_given_back_first() {
     let limit = TokenBucket::refill(1, Duration::from_secs(1)).burst(6);
     let limit = limit.build().unwrap().on_expiry(OnExpiry::Release);
-    let mut seldom = Bench::of(limit, false, START, START);
+    let mut seldom = Bench::from_limit(limit, false, START, START);
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     seldom.claim(1, 6, None, None);
     seldom.claim(2, 3, Some(Duration::from_millis(1_900)), seconds(60));

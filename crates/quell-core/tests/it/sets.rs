@@ -292,8 +292,8 @@ fn only_the_limit_that_refuses_counts_towards_its_ban() {
             .with_ban(ban.clone())
     };
     let mut members = [member(3, false), member(1, false)];
-    members[0].bench = Bench::of(limit(3), false, 0, 0);
-    members[1].bench = Bench::of(limit(1), false, 0, 0);
+    members[0].bench = Bench::from_limit(limit(3), false, 0, 0);
+    members[1].bench = Bench::from_limit(limit(1), false, 0, 0);
     let decisions = ask(&mut members, 0, &[1, 2], Operation::Acquire);
     assert_eq!((decisions[0].banned, decisions[1].banned), (false, true));
     let decisions = ask(&mut members, 0, &[1, 1], Operation::Peek);

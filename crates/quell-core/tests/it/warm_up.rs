@@ -27,7 +27,7 @@ fn limit(count: u64, period: u64, window: u64, factor: u32) -> Limit {
 }
 
 fn bench(limit: Limit) -> Bench {
-    Bench::of(limit, false, START, START)
+    Bench::from_limit(limit, false, START, START)
 }
 
 /// Takes `cost` as soon as it is granted. Returns how long that took, in nanoseconds.

@@ -14,7 +14,7 @@ use crate::table::{acquire, peek, run};
 const MS: u64 = 1_000_000;
 
 fn bench(limit: Limit) -> Bench {
-    Bench::of(limit, false, 0, 0)
+    Bench::from_limit(limit, false, 0, 0)
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -130,7 +130,7 @@ fn on_calendar(limit: u64, unit: CalendarUnit, edges: fn(u64) -> Edges) -> Bench
     let limit = Limit::calendar_window(limit, unit, "Europe/Berlin")
         .build()
         .unwrap();
-    let mut bench = Bench::of(limit, true, 0, 0);
+    let mut bench = Bench::from_limit(limit, true, 0, 0);
     bench.edges = edges;
     bench
 }

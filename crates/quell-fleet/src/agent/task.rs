@@ -448,7 +448,7 @@ impl Task {
         self.status.limits = self.rights.status();
         let state = self.status.state(now);
         if state != self.state {
-            tell(state, self.status.trouble.as_ref());
+            log_state(state, self.status.trouble.as_ref());
             self.state = state;
         }
         self.show.send_replace(Arc::new(self.status.clone()));
@@ -456,7 +456,7 @@ impl Task {
 }
 
 /// Says what has changed, and what an operator can do.
-fn tell(state: NodeState, trouble: Option<&Trouble>) {
+fn log_state(state: NodeState, trouble: Option<&Trouble>) {
     let why = trouble.map_or("", |trouble| &*trouble.0);
     match state {
         NodeState::Joining => tracing::info!(why, "this node waits for its seat and its share"),

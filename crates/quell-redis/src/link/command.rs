@@ -44,7 +44,7 @@ impl Command {
     }
 
     /// `command`, which is `EVALSHA` with this hash of the script with this text.
-    pub(crate) fn of_script(command: &Cmd, hash: &'static str, text: &'static str) -> Self {
+    pub(crate) fn from_script(command: &Cmd, hash: &'static str, text: &'static str) -> Self {
         Self {
             script: Some((hash, text)),
             ..Self::from(command)
@@ -169,7 +169,7 @@ mod tests {
         by_hash.arg("cafe").arg(1).arg(b"a\r\nkey").arg("");
         let mut by_text = cmd("EVAL");
         by_text.arg("return 1\n").arg(1).arg(b"a\r\nkey").arg("");
-        let command = Command::of_script(&by_hash, "cafe", "return 1\n");
+        let command = Command::from_script(&by_hash, "cafe", "return 1\n");
         assert_eq!(command.bytes(), by_hash.to_bytes());
         let with_text = command.with_text().unwrap();
         assert_eq!(with_text.bytes(), by_text.to_bytes());
@@ -180,7 +180,7 @@ mod tests {
     fn a_command_in_doubt_is_sent_in_all_its_ways() {
         let of = |argument| {
             let mut command = cmd("EVALSHA");
-            Command::of_script(command.arg("cafe").arg(0).arg(argument), "cafe", "return 1")
+            Command::from_script(command.arg("cafe").arg(0).arg(argument), "cafe", "return 1")
         };
         let both = || of("usual").or_in_doubt(move || of("in doubt"));
         type Way = fn(&Command) -> Command;

@@ -33,7 +33,7 @@ struct Window {
 }
 
 impl Window {
-    fn of(store: RedisStoreBuilder) -> Self {
+    fn new(store: RedisStoreBuilder) -> Self {
         Self {
             store: store.build(),
             active: ActiveLimit {
@@ -112,7 +112,7 @@ fn behind(proxy: &Proxy) -> RedisStoreBuilder {
 async fn a_return_without_an_answer_is_executed_at_most_once() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    let watcher = Window::of(server.store());
+    let watcher = Window::new(server.store());
     for weather in [
         Fault::StallAnswers,
         Fault::Stall,
@@ -121,7 +121,7 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
         Fault::Refuse,
         Fault::Cut,
     ] {
-        let here = Window::of(behind(&proxy).timeout(TIMEOUT));
+        let here = Window::new(behind(&proxy).timeout(TIMEOUT));
         here.until_back().await;
         let keys = (0..8).map(|key| format!("{weather:?} {key}"));
         let keys: Vec<String> = keys.collect();
@@ -148,8 +148,8 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
 async fn a_return_that_comes_after_its_lease_is_ignored() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    let here = Window::of(behind(&proxy).timeout(20 * SECOND));
-    let watcher = Window::of(server.store());
+    let here = Window::new(behind(&proxy).timeout(20 * SECOND));
+    let watcher = Window::new(server.store());
     let moment = Duration::from_millis(20);
     for (life, used) in [(3_600 * SECOND, CHARGED - RETURNED), (moment, CHARGED)] {
         here.until_back().await;
@@ -171,7 +171,7 @@ async fn a_return_that_comes_after_its_lease_is_ignored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_return_to_a_key_that_moves_is_executed_once() {
     let cluster = Cluster::start(0);
-    let here = Window::of(cluster.store().timeout(60 * SECOND));
+    let here = Window::new(cluster.store().timeout(60 * SECOND));
     let charged = here.charge("moves").await;
     let mut used = CHARGED;
     let mut give_back = async || {

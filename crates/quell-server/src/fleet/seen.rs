@@ -31,7 +31,7 @@ const READINGS: usize = 31;
 type Reading = (Instant, Counts);
 
 /// Tells coordinators, for ever.
-pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
+pub(crate) async fn report(shared: Arc<Shared>, slot: SeenSlot) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut readings = VecDeque::<Reading>::new();
@@ -58,7 +58,7 @@ pub(crate) async fn tell(shared: Arc<Shared>, slot: SeenSlot) {
             at_most: key.at_most,
         });
         let (latency, outcomes) = decisions(&readings).unzip();
-        slot.tell(NodeSeen {
+        slot.put(NodeSeen {
             latency,
             outcomes,
             refused: keys.collect(),

@@ -11,7 +11,7 @@ use quell_protocol::resp::{
 };
 
 use super::access;
-use super::calls::{Call, Calls, Grant, ThrottlePlan, bucket, operation_of, refuse, tell};
+use super::calls::{Call, Calls, Grant, ThrottlePlan, bucket, operation_of, refuse, reply_to};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{BudgetShare, CallerBudget};
 use crate::connections::{About, Entry};
@@ -295,7 +295,7 @@ impl Session {
         let limiter = &self.shared.limiter;
         let answer = limiter.ask_at_once(operation, query, limiter.now());
         let mut encoder = Encoder::new(out, self.protocol);
-        tell(answer.transpose()?, query.domain(), &mut encoder);
+        reply_to(answer.transpose()?, query.domain(), &mut encoder);
         Some(Next::GoOn)
     }
 
@@ -408,7 +408,7 @@ impl Session {
             Command::Hello(hello) => return self.hello(hello, out),
             Command::Auth(credentials) => match self.authenticate(credentials) {
                 Ok(()) => encoder.simple("OK"),
-                Err(failed) => return failed.tell(&mut encoder),
+                Err(failed) => return failed.reply_to(&mut encoder),
             },
             Command::Client(client) => self.client(client, &mut encoder),
             Command::Table(request) => request.write_reply(&mut encoder),
@@ -436,7 +436,7 @@ impl Session {
     fn authenticate(&mut self, credentials: &Credentials<'_>) -> Result<(), FailedLogin> {
         let access = &self.shared.access;
         if !access.is_closed() {
-            return answer_anyone(credentials).map_err(FailedLogin::told);
+            return answer_anyone(credentials).map_err(FailedLogin::new);
         }
         let user = credentials.user.filter(|user| *user != DEFAULT_USER);
         // The version first: a reload in between is then noticed.
@@ -454,8 +454,8 @@ impl Session {
                         next: Next::Close,
                     },
                     // Not whether there is a user of this name.
-                    false if access.has_passwords() => FailedLogin::told(TOKENS_ONLY),
-                    false => FailedLogin::told(WRONG_PASSWORD),
+                    false if access.has_passwords() => FailedLogin::new(TOKENS_ONLY),
+                    false => FailedLogin::new(WRONG_PASSWORD),
                 })
             }
         }
@@ -464,11 +464,11 @@ impl Session {
     fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) -> Next {
         let checked = match &hello.credentials {
             Some(credentials) => self.authenticate(credentials),
-            None if self.caller == Caller::Stranger => Err(FailedLogin::told(HELLO_NOAUTH)),
+            None if self.caller == Caller::Stranger => Err(FailedLogin::new(HELLO_NOAUTH)),
             None => Ok(()),
         };
         if let Err(failed) = checked {
-            return failed.tell(&mut Encoder::new(out, self.protocol));
+            return failed.reply_to(&mut Encoder::new(out, self.protocol));
         }
         let mut about = self.entry.about.lock();
         if let Some(protocol) = hello.protocol {
@@ -542,7 +542,7 @@ async fn wait_for_hold(
             let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
             let answer = shared.traced(failed, answer.await);
             let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());
-            tell(answer, reserve.query.domain(), encoder);
+            reply_to(answer, reserve.query.domain(), encoder);
             // A name may be used again, also by a client that lost its connection.
             return id.filter(|_| reserve.id.is_none());
         }
@@ -570,12 +570,12 @@ struct FailedLogin {
 
 impl FailedLogin {
     /// One that the connection survives.
-    const fn told(error: (&'static str, &'static str)) -> Self {
+    const fn new(error: (&'static str, &'static str)) -> Self {
         let next = Next::GoOn;
         Self { error, next }
     }
 
-    fn tell(&self, encoder: &mut Encoder<'_>) -> Next {
+    fn reply_to(&self, encoder: &mut Encoder<'_>) -> Next {
         encoder.error(self.error.0, self.error.1);
         self.next
     }

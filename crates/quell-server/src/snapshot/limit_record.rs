@@ -108,7 +108,7 @@ struct BanRuleRecord {
 
 impl LimitRecord {
     /// The record of a limit without an id or a place.
-    pub(super) fn of_limit(limit: &Limit) -> Option<Self> {
+    pub(super) fn from_limit(limit: &Limit) -> Option<Self> {
         Self::new(&ActiveLimit {
             id: LimitId::default(),
             limit: limit.clone(),

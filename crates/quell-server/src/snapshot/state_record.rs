@@ -121,7 +121,7 @@ impl From<StateRecord> for Saved {
 impl VersionRecord {
     fn new(version: &Version) -> Option<Self> {
         Some(Self {
-            limit: LimitRecord::of_limit(&version.limit)?,
+            limit: LimitRecord::from_limit(&version.limit)?,
             usage: UsageRecord::from(version.usage.clone()),
             asked: version.asked.as_nanos(),
         })

@@ -39,11 +39,11 @@ impl Fleet {
         let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
         record.seats = (0..4).map(seat).collect();
         record.incarnations = 4;
-        Self::of(record)
+        Self::from_record(record)
     }
 
     /// The same with this record, and those of the members that have seats in it.
-    fn of(record: Record) -> Self {
+    fn from_record(record: Record) -> Self {
         let mut fleet = Self::elected(record);
         fleet.pass(10);
         fleet
@@ -457,7 +457,7 @@ fn who_joins_with_a_group_takes_a_seat_of_it_or_is_refused() {
             sizing: Sizing::Fixed,
         },
     });
-    let mut fleet = Fleet::of(Record::new(wanted));
+    let mut fleet = Fleet::from_record(Record::new(wanted));
     let is_seated = |answer: &Response| matches!(answer, Response::Joined(_));
     assert!(is_seated(&fleet.join(0, 0, &[])));
     assert!(is_seated(&fleet.join(1, 0, &["gpu"])));
@@ -633,7 +633,7 @@ fn a_settled_share_fits_beside_the_others() {
     let seat = |id| Seat::new(MemberId(id), u64::from(id) + 1, u64::from(id) + 1, 1);
     record.seats = (0..4).map(seat).collect();
     record.incarnations = 4;
-    let mut fleet = Fleet::of(record);
+    let mut fleet = Fleet::from_record(record);
     fleet.pass(10);
     let member = MemberId(0);
     fleet

@@ -54,10 +54,10 @@ struct Leader {
 
 impl Leader {
     fn new() -> Self {
-        Self::of(1_000)
+        Self::with_rate(1_000)
     }
 
-    fn of(rate: u64) -> Self {
+    fn with_rate(rate: u64) -> Self {
         let mut core = Coordinator::new(Drift::DEFAULT, Duration::from_secs(3));
         let elected = Elected {
             revision: 7,
@@ -181,7 +181,7 @@ fn a_base_that_ends_while_an_older_leader_may_decide_is_a_floor() {
 /// The backup knows a limit of 100/s, and since then there was one of 1000/s.
 #[test]
 fn a_limit_that_is_not_known_is_what_members_say() {
-    let mut leader = Leader::of(100);
+    let mut leader = Leader::with_rate(100);
     let limit = |leader: &Leader| {
         let view = leader
             .core

@@ -500,7 +500,7 @@ mod tests {
         };
         let mut charge = Charge::alone(&active, Cost::ONE);
         charge.policy.on_failure = Some(OnFailure::Deny);
-        let key = Key::of_parts(b"key", 3);
+        let key = Key::from_parts(b"key", 3);
         let used_after = |answers: &[(u64, u64, u64, u64)]| {
             let cache = DenialCache::new();
             for (asked, heard, decided, used) in answers {

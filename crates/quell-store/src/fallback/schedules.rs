@@ -127,7 +127,7 @@ impl Node {
     }
 
     fn key() -> Key<'static> {
-        Key::of_parts(KEY, KEY.len())
+        Key::from_parts(KEY, KEY.len())
     }
 
     fn charge(&self) -> Charge<'_> {
@@ -176,7 +176,7 @@ impl Node {
     /// The store answered a call for another key, which charged nothing.
     fn heard_about(&self, key: &[u8], instant: Instant) {
         let answer = AnsweredCharge {
-            key: Key::of_parts(key, KEY.len()),
+            key: Key::from_parts(key, KEY.len()),
             flight: None,
             charge: &self.charge(),
             decision: &refusal(SHARE),

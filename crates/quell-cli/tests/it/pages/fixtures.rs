@@ -32,9 +32,9 @@ pub(super) struct Fixture {
 
 impl Fixture {
     /// Makes it; its files are in `folder`.
-    pub(super) fn of(page: &str, folder: &Folder) -> Self {
+    pub(super) fn new(page: &str, folder: &Folder) -> Self {
         match page {
-            "docs/fleet.md" => Self::of_a_fleet(folder),
+            "docs/fleet.md" => Self::with_fleet(folder),
             "docs/rules.md" => {
                 let (_, certificate) = tls::certificate(folder);
                 fs::copy(certificate, folder.path("authority.pem")).unwrap();
@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     /// An etcd behind TLS, and the certificates of its clients, of a coordinator and of nodes.
-    fn of_a_fleet(folder: &Folder) -> Self {
+    fn with_fleet(folder: &Folder) -> Self {
         let etcd = Etcd::with_tls();
         let certificates = etcd.certificates();
         for (name, of) in [

@@ -22,7 +22,7 @@ const LEASE: Duration = Duration::from_secs(60);
 
 /// A key that never saw a queue, so that its ceiling is `max`, and that has existed for a while.
 fn grown(min: u64, max: u64) -> Bench {
-    let mut bench = Bench::of(learned(min, max), false, START, START);
+    let mut bench = Bench::from_limit(learned(min, max), false, START, START);
     let mut name = 0;
     while bench.peek(1).limit < max {
         turn(&mut bench, &mut name, SECOND / 10, Ending::Release);
@@ -77,7 +77,7 @@ fn what_makes_no_sense_is_refused() {
 
 #[test]
 fn an_answer_says_the_ceiling_of_now() {
-    let mut bench = Bench::of(learned(3, 100), false, START, START);
+    let mut bench = Bench::from_limit(learned(3, 100), false, START, START);
     let first = bench.claim(1, 1, None, None).decisions[0];
     assert_eq!((first.limit, first.remaining), (3, 2));
     bench.end(1, Ending::Release);
@@ -234,7 +234,7 @@ proptest! {
         (min, max) in (1..=6_u64, 0..=20_u64).prop_map(|(min, more)| (min, min + more)),
         deeds in deeds(),
     ) {
-        let mut bench = Bench::of(learned(min, max), false, START, START);
+        let mut bench = Bench::from_limit(learned(min, max), false, START, START);
         let mut quiet = bench.clone();
         let (mut held, mut held_quietly) = (Vec::new(), Vec::new());
         for (index, (gap, deed)) in deeds.into_iter().enumerate() {

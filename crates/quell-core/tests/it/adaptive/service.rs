@@ -62,7 +62,7 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(limit: Limit, places: u64, needs: Needs, seed: u64) -> Self {
         Self {
-            bench: Bench::of(limit, false, START, START),
+            bench: Bench::from_limit(limit, false, START, START),
             places,
             needs,
             callers: Callers::Always,

@@ -385,7 +385,7 @@ impl RuleRow {
             is_allow: decided.is_none_or(|decided| decided.decision.outcome.is_allow()),
             now: now.unwrap_or_else(|| "no limit".to_owned()),
             refusals: of_key.map_or("none on record".to_owned(), |of| of.at_most.to_string()),
-            last: last.map(|last| told(&last, shared)),
+            last: last.map(|last| describe(&last, shared)),
             held: Vec::new(),
             more_held: 0,
             rule,
@@ -409,7 +409,7 @@ fn said(decision: &Decision, of_permits: bool) -> String {
 }
 
 /// Time and reason of a call's refusal.
-fn told(last: &Refusal, shared: &Shared) -> String {
+fn describe(last: &Refusal, shared: &Shared) -> String {
     let ago = words(shared.limiter.now().monotonic.since(last.at));
     let why = match last.why {
         Why::Used => "its limit was used up",

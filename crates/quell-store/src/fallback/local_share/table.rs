@@ -210,7 +210,7 @@ mod tests {
         let mut names: Vec<Arc<[u8]>> = Vec::new();
         for user in 0..OVERFLOW_STATES {
             let key = format!("rule{user}");
-            let key = Key::of_parts(key.as_bytes(), 4);
+            let key = Key::from_parts(key.as_bytes(), 4);
             let is_taken = |name: &[u8]| names.iter().any(|other| **other == *name);
             let (name, is_shared) = table.name(key, Now::from_nanos(0), 0, is_taken);
             assert!(is_shared && !is_taken(&name), "{user}");
