@@ -40,7 +40,7 @@ const FLAGS: [(&str, &str); 6] = [
     ("--verbose -v --debug", "write `--log debug`"),
     (
         "--dry-run",
-        "write `--shadow`: rules are reported, and refuse nobody",
+        "write `--shadow`: rules are reported, and refuse no call",
     ),
     (
         "--daemon --background -d",

@@ -86,7 +86,7 @@ struct Set {
     length: Duration,
 }
 
-/// Lift the ban of a key; its use stays
+/// Lift the ban of a key; its usage stays
 ///
 /// Exit code 1 if there is no ban to lift.
 #[derive(Debug, Args)]
@@ -221,7 +221,7 @@ impl Lift {
         let body = self.change.body(None)?;
         let answer = self.change.server.client()?.delete(PATH, &body)?.good()?;
         self.change
-            .print_outcome(&answer, "lifted", "no ban stands on this key")
+            .print_outcome(&answer, "lifted", "this key is not banned")
     }
 }
 

@@ -80,9 +80,10 @@ struct Start<T: Runner> {
     json: bool,
 }
 
-/// Show what it would refuse of what is allowed, by key, and how often it is the other way round
+/// Show the allowed calls that the candidate would refuse, by key, and the number of refused calls that it
+/// would allow
 ///
-/// Exit code 1 if none runs.
+/// Exit code 1 if no candidate runs.
 #[derive(Debug, Args)]
 #[command(after_help = examples::<T>(&["show", "show --json"]))]
 struct Show<T: Runner> {
@@ -94,9 +95,9 @@ struct Show<T: Runner> {
     json: bool,
 }
 
-/// End it
+/// Stop the candidate
 ///
-/// Exit code 1 if none runs.
+/// Exit code 1 if no candidate runs.
 #[derive(Debug, Args)]
 #[command(after_help = examples::<T>(&["stop"]))]
 struct Stop<T: Runner> {

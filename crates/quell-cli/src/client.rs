@@ -169,8 +169,8 @@ impl ClientCredentials {
                 let wrong = |error| {
                     let name = path.display();
                     Usage(format!(
-                        "cannot read the token in {name} ({error}): write into --token-file where \
-                         it is"
+                        "cannot read the token in {name} ({error}): write the token's file into \
+                        --token-file"
                     ))
                 };
                 Some(std::fs::read_to_string(path).map_err(wrong)?)
@@ -182,8 +182,8 @@ impl ClientCredentials {
             |token: &String| token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic());
         if token.as_ref().is_some_and(is_wrong) {
             bail!(Usage(format!(
-                "the token is empty, or no single word: write what `quell token new` printed into \
-                 --token-file or {TOKEN}"
+                "the token is empty or has spaces: write what `quell token new` printed into --token-file \
+                or {TOKEN}"
             )));
         }
         Ok(token)
@@ -260,7 +260,7 @@ impl Client {
                 ) =>
             {
                 format!(
-                    "no server listens at {url}: start one with `{start}`, or say where it is with --url"
+                    "no server listens at {url}: start one with `{start}`, or name another with --url"
                 )
             }
             ureq::Error::Io(io) if io.kind() == ErrorKind::PermissionDenied => format!(
@@ -268,10 +268,10 @@ impl Client {
                  --unix-mode"
             ),
             ureq::Error::ConnectionFailed | ureq::Error::HostNotFound => format!(
-                "no way to {url}: say where the server is with --url, or start one with `{start}`"
+                "{url} cannot be reached: name the server with --url, or start one with `{start}`"
             ),
             ureq::Error::Timeout(_) => format!(
-                "{url} did not answer within {}s: look at its log, or say another with --url",
+                "{url} did not answer within {}s: look at its log, or name another with --url",
                 TIMEOUT.as_secs()
             ),
             other => format!("no answer from {url}: {other}"),
@@ -326,7 +326,7 @@ impl HttpResponse {
             bail!(Usage(said));
         }
         bail!(NoAnswer(format!(
-            "the server said {} and not why: is it a Quell server? (--url says which one is asked)",
+            "the server answered {} without a reason: check that --url names a Quell server",
             self.status
         )))
     }
@@ -338,7 +338,7 @@ impl HttpResponse {
     pub(crate) fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T> {
         let read = serde_json::from_str(&self.text).map_err(|error| {
             NoAnswer(format!(
-                "the answer is not what a Quell server says ({error}): --url says which one is asked"
+                "the answer is not that of a Quell server ({error}): check --url"
             ))
         });
         Ok(read?)

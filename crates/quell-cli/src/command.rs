@@ -49,8 +49,8 @@ pub(crate) enum Command {
     Holds(Holds),
     /// Run rules in shadow beside those in force, and see what they would refuse
     ///
-    /// They refuse nobody, see the calls of this server alone, count in a memory of their own, and end with the
-    /// process. At most one candidate runs; it takes the place of the one before.
+    /// A candidate refuses no call, sees the calls of this server alone, counts in a memory of its own, and
+    /// ends with the process. At most one candidate runs; a new one replaces the one before.
     #[command(after_help = "Examples:
   quell candidate start new.yaml --note 'before the sale'
   quell candidate show

@@ -41,8 +41,8 @@ enum Command {
     Rollout(change::Rollout),
     /// Run rules in shadow on the nodes that follow the rules of the fleet, and see what they would refuse
     ///
-    /// Each node decides with the part of a shared limit that it has when it begins. The candidate ends with the
-    /// leader, and with a push of the same rules in the console.
+    /// Each node decides with the part of a shared limit that it has when the candidate starts. The
+    /// candidate ends with the leader, and with a push of the same rules in the console.
     #[command(after_help = "Examples:
   quell fleet candidate start new.yaml --note 'before the sale'
   quell fleet candidate show

@@ -11,7 +11,7 @@ use crate::output;
 /// Ask a running server whether it is ready for calls
 ///
 /// Exit code 0 if it is, 1 if it is not: it is stopping, or has no rules yet. 3 if there is no answer. A
-/// degraded server is ready; it answers, but somebody should look at it. No call is charged, and no token is needed.
+/// degraded server is ready; it answers, but needs an operator. No call is charged, and no token is needed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell health

@@ -12,10 +12,10 @@ use crate::output::{self, Paint};
 use crate::table::Table;
 use quell_host::wait;
 
-/// Show what is held on a key of a running server: permits, reservations, and callers that wait
+/// Show the holds on a key of a running server: permits, reservations, and callers that wait
 ///
-/// Name the key by the values of its rule's `per`. What ends first is first, at most 100 for each rule. Ids, by
-/// which holds are ended, are shown to the role admin.
+/// Name the key by the values of its rule's `per`. The hold that ends first comes first; at most 100 for
+/// each rule are shown. Ids, by which holds are ended, are shown to the role admin.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell holds --domain models --rule batches -e team=red

@@ -127,7 +127,7 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
     };
     server.shutdown_until(enough).await?;
     if is_cut_off {
-        bail!("told again to stop: not everything is answered, but all that is kept is written");
+        bail!("told to stop a second time: some calls have no answer, but the snapshot is written");
     }
     Ok(Exit::Fine)
 }

@@ -45,8 +45,8 @@ struct New {
     #[arg(required_unless_present = "members")]
     name: Option<TokenName>,
 
-    /// Role of the bearer: ask, read, admin, metrics, node or proxy; may be repeated. With --member it is
-    /// node unless said
+    /// Role of the bearer: ask, read, admin, metrics, node or proxy; may be repeated. With --member the
+    /// default is node
     #[arg(
         long = "role",
         value_name = "ROLE",
@@ -60,7 +60,7 @@ struct New {
     #[arg(long = "member", value_name = "MEMBER", value_parser = read_members, value_delimiter = ',')]
     members: Vec<String>,
 
-    /// For a node: the largest weight that it may have; 1 unless said
+    /// For a node: the largest weight that it may have; 1 by default
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     weight: Option<u32>,
 
@@ -139,7 +139,9 @@ impl New {
         let name = match (self.name, self.members.first()) {
             (Some(name), _) => name,
             (None, Some(member)) => member.parse().map_err(Usage)?,
-            (None, None) => bail!(Usage("write the name of its bearer".to_owned())),
+            (None, None) => bail!(Usage(
+                "the name is empty: write the name of the bearer".to_owned()
+            )),
         };
         let roles = match self.roles.is_empty() {
             true => vec![Role::Node],

@@ -193,7 +193,7 @@ impl Admin {
             .method_not_allowed_fallback(|| async {
                 Refusal::new(
                     ProblemKind::MethodNotAllowed,
-                    "this path has another method",
+                    "this path takes another method",
                 )
             })
             .with_state(self)
@@ -345,7 +345,11 @@ impl Admin {
                     trail.note(&by, command);
                 }
                 Err(error) if error.is_unconfirmed() => {
-                    tracing::warn!(by = who, what = command, from, why, %error, "a change of the fleet is not confirmed");
+                    tracing::warn!(
+                        by = who, what = command, from, why, %error,
+                        "a change of the fleet may not have been stored: look with `quell fleet status` \
+                        before you make it again"
+                    );
                     trail.note_unconfirmed(&by, &command);
                 }
                 Err(error) => {
@@ -383,7 +387,7 @@ async fn healthz(State(admin): State<Shared>, request: Request) -> Response {
     let answers = timeout(CHANGE_TIMEOUT / 2, admin.service.look(|_, _, _| ()));
     match answers.await {
         Ok(Ok(())) => healthy(&admin, &request),
-        _ => unready("the task that leads does not answer"),
+        _ => unready("the leader task does not answer"),
     }
 }
 
@@ -581,7 +585,7 @@ impl RolloutBody {
 fn parts(percent: f64) -> Result<u32, &'static str> {
     match (0.0..=100.0).contains(&percent) {
         true => Ok((percent * 10_000.0).round() as u32),
-        false => Err("a band is of 0 to 100 percent"),
+        false => Err("a bound of a rollout is 0 to 100 percent"),
     }
 }
 

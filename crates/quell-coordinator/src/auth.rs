@@ -50,7 +50,8 @@ impl CoordinatorAuth {
         };
         if config.insecure && !auth.access.is_closed() {
             tracing::warn!(
-                "there are no credentials: everybody who reaches a listener may do everything"
+                "no credentials are configured: anyone who reaches a listener may do everything; write \
+                --credentials"
             );
         }
         Ok(auth)
@@ -99,14 +100,20 @@ impl CoordinatorAuth {
             Ok(true) => tracing::info!("credentials reloaded"),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(%error, "the credentials cannot be used: those in force stay");
+                tracing::error!(
+                    %error,
+                    "cannot use the changed credentials; the earlier ones stay in force"
+                );
             }
         }
         match self.tls.as_ref().map(|tls| tls.reload()) {
             Some(Ok(true)) => tracing::info!("certificates reloaded"),
             Some(Ok(false)) | None => {}
             Some(Err(error)) => {
-                tracing::error!(%error, "the certificates cannot be used: those in force stay");
+                tracing::error!(
+                    %error,
+                    "cannot use the changed certificates; the earlier ones stay in force"
+                );
             }
         }
     }

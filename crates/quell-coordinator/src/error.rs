@@ -62,7 +62,7 @@ pub enum ServeError {
     #[error(transparent)]
     Ended(#[from] Ended),
     /// The task that leads has ended without a reason.
-    #[error("the task that leads has ended: look at the log")]
+    #[error("the leader task has ended: see the log for its reason")]
     TaskEnded,
 }
 

@@ -108,8 +108,8 @@ impl Joins {
             tracing::warn!(
                 credential = name,
                 most = JOINS_PER_MINUTE,
-                "too many nodes join with this token or certificate within a minute, and the others wait: give \
-                 each node one of its own (quell token new --member), or find out who has this one"
+                "too many nodes join with this token or certificate within a minute; further nodes wait. \
+                Give each node its own (quell token new --member), or find out who else has this one"
             );
         }
         false
@@ -234,7 +234,7 @@ impl MemberStream {
         if let End::Told(status) = end {
             let remote = self.peer.as_ref().map(|peer| peer.remote.to_string());
             let (name, reason) = (&self.visitor.name, status.message());
-            tracing::debug!(?remote, %name, %reason, "a member's stream is ended");
+            tracing::debug!(?remote, %name, %reason, "ending the stream of a node");
             let told = timeout(UNREAD, self.answers.send(Err(status))).await;
             drop(told);
         }

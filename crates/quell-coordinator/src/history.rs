@@ -270,7 +270,7 @@ impl History {
         let read = |file: &PathBuf| read_history(file, FORMAT);
         let kept = file.as_ref().map_or_else(|| Ok(Kept::default()), read);
         let kept = kept.unwrap_or_else(|error| {
-            tracing::warn!(?file, %error, "the shares over time begin anew");
+            tracing::warn!(?file, %error, "cannot read the shares over time; a new history begins");
             Kept::default()
         });
         let state = State {
@@ -289,7 +289,7 @@ impl History {
         let mut kept = self.state().kept.clone();
         kept.bound(MAX_IN_FILE, MAX_IN_FILE);
         if let Err(error) = write_history(file, FORMAT, &kept) {
-            tracing::warn!(?file, %error, "the shares over time cannot be written");
+            tracing::warn!(?file, %error, "cannot write the shares over time");
         }
     }
 

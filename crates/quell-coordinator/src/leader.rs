@@ -101,7 +101,7 @@ impl BandEdit {
             return match window {
                 None => Ok(None),
                 Some(_) => Err(ChangeError::Wrong(
-                    "a window is of a band: say how much may be refused or degraded".to_owned(),
+                    "a window needs a bound: say how much may be refused or degraded".to_owned(),
                 )),
             };
         }
@@ -271,7 +271,7 @@ pub enum Ended {
 #[non_exhaustive]
 pub enum StartError {
     /// The system gives no thread.
-    #[error("the session has no thread: {0}")]
+    #[error("cannot start the session's thread: {0}")]
     Thread(#[from] std::io::Error),
     /// The URLs of etcd cannot be used.
     #[error(transparent)]

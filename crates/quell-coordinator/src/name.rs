@@ -30,7 +30,7 @@ impl CoordinatorName {
         match rest {
             Some(rest) if !rest.is_empty() && is_plain && url.len() <= MAX_URL => Ok(()),
             _ => Err(format!(
-                "this is no URL: write one of at most {MAX_URL} bytes, such as http://10.0.0.1:7600"
+                "this is not a URL: write one of at most {MAX_URL} bytes, such as http://10.0.0.1:7600"
             )),
         }
     }

@@ -305,7 +305,7 @@ pub fn head(status: &FleetStatus) -> String {
         return "no coordinator leads".to_owned();
     };
     let (Some(epoch), Some(revision)) = (status.epoch, status.revision) else {
-        return format!("{leader} leads, and was not asked: say its --admin with --url");
+        return format!("{leader} leads, and was not asked: name its --admin address with --url");
     };
     let learns = match status.grants {
         true => "",

@@ -200,7 +200,7 @@ impl RuleDistribution {
             let why = format!(
                 "version {number} is longer than {MAX_RULES} bytes: nodes are not given it; make it shorter"
             );
-            tracing::error!(why, "newer rules are not handed out");
+            tracing::error!(why, "newer rules are not distributed to nodes");
             return self.refuse(why);
         }
         lock(&self.trouble).refused = None;
@@ -390,7 +390,8 @@ impl RuleDistribution {
             tracing::warn!(
                 rules = names.len(),
                 judged = MAX_JUDGED,
-                "not all changed rules are judged"
+                "this rollout changes more rules than are judged: the rules beyond that number are not \
+                watched"
             );
         }
         let names: Arc<[Name]> = names.into_iter().take(MAX_JUDGED).collect();

@@ -93,8 +93,8 @@ fn read_files(paths: &[PathBuf]) -> Result<Read, Vec<Problem>> {
     let is_same = joined.is_ok_and(|joined| joined.domains == loaded.domains);
     if !is_same {
         tracing::warn!(
-            "these files say something else together than one by one: nodes with --rules fleet are not given \
-             them; write them as one"
+            "the rule files differ in meaning when they are joined into one: nodes with --rules fleet do \
+            not get them; write the rules in one file"
         );
     }
     Ok(Read {
@@ -150,7 +150,10 @@ impl RulesHost for RuleFollower {
     }
 
     fn start_candidate(&self, about: About) -> Result<(), String> {
-        let service = self.service.get().ok_or("this coordinator only begins")?;
+        let service = self
+            .service
+            .get()
+            .ok_or("this coordinator has only just started")?;
         candidate::start(service, about)
     }
 
@@ -289,7 +292,7 @@ impl RuleFollower {
         let (mut wanted, text) = match read {
             Ok(read) => read,
             Err(reasons) => {
-                tracing::error!("the rules have mistakes; the limits stay as they are");
+                tracing::error!("the rules have mistakes; the limits in force stay");
                 for reason in &reasons {
                     tracing::error!("{reason}");
                 }
@@ -312,7 +315,8 @@ impl RuleFollower {
         match (self.service.get(), &next) {
             (Some(service), Some(next)) => service.rule_distribution().publish(Arc::clone(next)),
             (_, None) => {
-                let why = "they say something else as one text, so nodes are not given them";
+                let why = "the rule files differ in meaning when they are joined into one, so nodes do not \
+                    get them";
                 self.refuse(None, why);
             }
             _ => {}

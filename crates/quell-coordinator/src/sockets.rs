@@ -52,7 +52,7 @@ fn found(
     if let Some(said) = said {
         if !said.starts_with(&format!("{scheme}://")) {
             let reason = format!(
-                "{said} does not fit to this listener: write one that begins with {scheme}://"
+                "{said} does not fit this listener: write one that begins with {scheme}://"
             );
             return Err(field(url, reason).into());
         }
@@ -62,8 +62,8 @@ fn found(
     let tcp = address.tcp().filter(|at| at.ip().is_unspecified());
     if let Some(tcp) = tcp {
         let reason = format!(
-            "others do not find {address}: write --{} with the URL at which they reach it, such as \
-             {scheme}://10.0.0.1:{}",
+            "other machines do not find {address}: write --{} with the URL at which they reach it, such as \
+            {scheme}://10.0.0.1:{}",
             url.replace('_', "-"),
             tcp.port()
         );

@@ -53,7 +53,7 @@ impl FromStr for GenerationNumber {
         });
         let number = both.map(|(of, within)| Self(generation::number(of, within)));
         number.ok_or_else(|| {
-            "this is no such number: write it as `quell fleet status` shows it, such as 3 or 261123-3"
+            "this is not such a number: write it as `quell fleet status` shows it, such as 3 or 261123-3"
                 .to_owned()
         })
     }

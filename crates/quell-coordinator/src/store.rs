@@ -189,7 +189,7 @@ pub enum StoreError {
         bytes: usize,
     },
     /// The store refuses this: credentials, rights, a full disk. Repeating it does not help.
-    #[error("the configuration store refuses: {0}")]
+    #[error("the configuration store refused the request: {0}")]
     Refused(String),
 }
 

@@ -12,7 +12,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end();
     let percent = number.parse().ok();
     let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-    percent.ok_or_else(|| format!("`{text}` is no percentage: write one such as 5% or 0.5%"))
+    percent.ok_or_else(|| format!("`{text}` is not a percentage: write one such as 5% or 0.5%"))
 }
 
 /// Reads a duration as whole seconds, rounded up.

@@ -68,7 +68,10 @@ impl Trail {
         let kept = file.as_ref().map_or_else(|| Ok(VecDeque::new()), read);
         let mut changes = kept.unwrap_or_else(|error| {
             let file = file.as_ref().map(|file| file.display());
-            tracing::warn!(file = ?file, %error, "the list of changes cannot be read: it begins anew");
+            tracing::warn!(
+                file = ?file, %error,
+                "cannot read the list of changes; a new one begins"
+            );
             VecDeque::new()
         });
         changes.truncate(MOST);
@@ -123,7 +126,7 @@ impl Trail {
         drop(all);
         if let Err(error) = self.write_aside() {
             let file = self.file.as_ref().map(|file| file.display());
-            tracing::warn!(file = ?file, %error, "the list of changes cannot be written");
+            tracing::warn!(file = ?file, %error, "cannot write the list of changes");
         }
     }
 

@@ -58,7 +58,8 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{text}` is no address: write one such as 127.0.0.1:8080 or unix:/run/quell.sock, or off"
+                "`{text}` is not an address: write one such as 127.0.0.1:8080 or unix:/run/quell.sock, or \
+                off"
             )
         };
         match text.strip_prefix(UNIX) {

@@ -27,8 +27,8 @@ pub enum EtcdUrlError {
     Scheme,
     /// No host, or an invalid one.
     #[error(
-        "{0:?} is no host: write a name or an address, and perhaps a port, such as etcd.internal:2379 or \
-         [::1]:2379"
+        "{0:?} is not a host: write a name or an address, and perhaps a port, such as etcd.internal:2379 or \
+        [::1]:2379"
     )]
     Host(String),
     /// There is a login.
@@ -39,8 +39,8 @@ pub enum EtcdUrlError {
     Login,
     /// No name, or an invalid one.
     #[error(
-        "{0:?} is no name of rules: write one of 1 to {LONGEST} letters, digits, -, _ and . behind the hosts, \
-         such as etcd://localhost:2379/shop"
+        "{0:?} is not a name of rules: write one of 1 to {LONGEST} letters, digits, -, _ and . behind the \
+        hosts, such as etcd://localhost:2379/shop"
     )]
     Name(String),
 }
@@ -149,10 +149,13 @@ mod tests {
         for (text, expected) in [
             ("http://h/shop", "write etcd://HOST:2379"),
             ("etcd:h/shop", "write etcd://HOST:2379"),
-            ("etcd://h", "\"\" is no name of rules: write one of 1 to 64"),
-            ("etcd://h/", "is no name of rules"),
-            ("etcd://h/a/b", "\"a/b\" is no name of rules"),
-            ("etcd://h/a?x=1", "is no name of rules"),
+            (
+                "etcd://h",
+                "\"\" is not a name of rules: write one of 1 to 64",
+            ),
+            ("etcd://h/", "is not a name of rules"),
+            ("etcd://h/a/b", "\"a/b\" is not a name of rules"),
+            ("etcd://h/a?x=1", "is not a name of rules"),
             ("etcd:///shop", "\"\" is no host"),
             ("etcd://a,,b/shop", "\"\" is no host"),
             ("etcd://h:0/shop", "\"h:0\" is no host"),

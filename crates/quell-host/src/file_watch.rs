@@ -119,7 +119,7 @@ fn watch(paths: &[PathBuf], changed: &Arc<Notify>) -> Option<RecommendedWatcher>
     }
     try_watch(paths, Arc::clone(changed))
         .inspect_err(|error| {
-            tracing::warn!(%error, "files are not watched: a change is noticed within 10 s");
+            tracing::warn!(%error, "cannot watch files: a change is noticed within 10 s");
         })
         .ok()
 }

@@ -72,7 +72,9 @@ pub struct ListenSettings {
 
 /// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for {listener}: stop who does, or write another --{listener}")]
+#[error(
+    "cannot listen on {address} for {listener}: stop the process that does, or write another --{listener}"
+)]
 pub struct BindError {
     /// Which listener.
     pub listener: &'static str,
@@ -140,7 +142,11 @@ impl Listener {
         let address = socket.address().map_err(error)?;
         let tls = tls.filter(|_| address.tcp().is_some());
         if tls.is_none() && !address.is_local() {
-            tracing::warn!(%address, "other machines can reach {name}, without TLS");
+            tracing::warn!(
+                %address,
+                "the listener {name} is open to other machines without TLS: set a certificate and key, or \
+                listen on the loopback"
+            );
         }
         Ok(Self {
             socket,
@@ -270,7 +276,10 @@ impl Listener {
     /// Keeps new connections out. Returns when to close.
     fn begin_to_close(&mut self) -> Instant {
         if let Err(error) = self.socket.shut_out() {
-            tracing::debug!(listener = self.name, %error, "new connections are not kept out");
+            tracing::debug!(
+                listener = self.name, %error,
+                "cannot have the system drop new connections"
+            );
         }
         Instant::now() + ON_ITS_WAY
     }

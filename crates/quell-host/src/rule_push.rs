@@ -126,7 +126,7 @@ impl RulePush {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let unknown = self.domains.is_none().then(|| {
-            "the newest version cannot be read as rules, so it is not told what changes".to_owned()
+            "the newest version cannot be read as rules, so the change is not described".to_owned()
         });
         self.newest
             .damage
@@ -150,14 +150,14 @@ impl RulePush {
         }
         Some(match &self.newest.head {
             None => format!(
-                "{} has no rules yet, and this was made from version {}: push without it (no --expect, \
+                "{} has no rules yet, and this text was made from version {}: push it without that version (no --expect, \
                  and no first line of a pulled file)",
                 self.versions.url(),
                 expected.number
             ),
             Some(head) => format!(
-                "this was made from version {}, and {}: pull it and make your change there, or say \
-                 --expect {} to put this in its place",
+                "this text was made from version {}, and {}: pull that version and make your change there, or pass \
+                 --expect {} to replace it",
                 expected.number,
                 whose(&self.newest, head.number()),
                 head.number()
@@ -245,7 +245,7 @@ impl RulePush {
                 report.ok = false;
                 report.version = now.head.as_ref().map(Head::number);
                 report.reason = Some(format!(
-                    "somebody came first, and nothing is pushed: {other}; look at it, and do the same again"
+                    "another push came first, so this one is not made: {other}; look at that version, and push again"
                 ));
             }
         }

@@ -35,7 +35,7 @@ pub enum RuleVersionsError {
     },
     /// A push was not answered.
     #[error(
-        "nobody knows whether {url} has the new version: do the same again, it is not added twice"
+        "it is unknown whether {url} has the new version: run the command again, a version is not added twice"
     )]
     Unknown {
         /// URL of the store; shows no password.

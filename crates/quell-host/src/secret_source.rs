@@ -51,7 +51,9 @@ impl SecretSource {
             Self::File(path) => Ok(Token::File(path.clone())),
             Self::Variable(name) => match std::env::var(name) {
                 Ok(token) => Ok(Token::Text(token.trim().to_owned())),
-                Err(_) => Err(format!("there is no variable {name} with a token: set it")),
+                Err(_) => Err(format!(
+                    "the environment variable {name} has no token: set it"
+                )),
             },
         }
     }

@@ -288,8 +288,8 @@ impl<'a> Pem<'a> {
             let text = String::from_utf8_lossy(&self.text);
             match error {
                 PemError::NoItemsFound if text.contains("ENCRYPTED") => self.mistake(
-                    "the key is encrypted, and nobody is there to type its password: write it without \
-                     one (openssl pkey -in FILE -out OTHER)",
+                    "the key is encrypted, and a server cannot type its password: write the key without one \
+                    (openssl pkey -in FILE -out OTHER)",
                 ),
                 PemError::NoItemsFound => self.mistake(
                     "it has no private key: write a PEM file with -----BEGIN PRIVATE KEY-----",

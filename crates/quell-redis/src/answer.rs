@@ -186,7 +186,7 @@ pub(crate) const fn wall(micros: u64) -> Wall {
 
 /// A reply that cannot be read. The script may have charged before it was garbled.
 pub(crate) fn strange(reply: &Value) -> Failure {
-    Failure::Unknown(format!("a reply that means nothing: {reply:?}"))
+    Failure::Unknown(format!("an unknown reply: {reply:?}"))
 }
 
 /// Reply of the script on a set.

@@ -124,7 +124,7 @@ impl<'a> Bans<'a> {
             .arg(expiry.max(self.servers.clock.min_expiry()))
             .arg(format!("{until} {reason}"));
         if let Err(failure) = self.servers.call(&name, &keep).await {
-            tracing::debug!(%failure, "a ban is in force, but nobody can see why");
+            tracing::debug!(%failure, "a ban is in force, but its reason is not stored");
         }
         if let Some(isolation) = &self.servers.test_isolation {
             isolation.note_names([name]);

@@ -276,7 +276,9 @@ impl Batcher {
         match outcome {
             Ok(CallOutcome::Answer(answer)) => answer,
             Ok(CallOutcome::NotRun) => self.alone(args).await,
-            Err(_) => Err(Failure::Unknown("nobody waited for the answer".to_owned())),
+            Err(_) => Err(Failure::Unknown(
+                "no caller waited for the answer".to_owned(),
+            )),
         }
     }
 

@@ -160,7 +160,7 @@ async fn end_at(
 pub(crate) fn end_later(servers: &Arc<Servers>, id: &HoldId, ending: &Ending, now: Now) {
     servers.turn_notifications.remove(id);
     let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-        tracing::debug!(?id, "no runtime: the hold ends when its time is over");
+        tracing::debug!(?id, "no runtime to end a hold: the hold expires by itself");
         return;
     };
     let arguments = end_arguments(servers, id, ending, now);
@@ -172,9 +172,15 @@ pub(crate) fn end_later(servers: &Arc<Servers>, id: &HoldId, ending: &Ending, no
             match tokio::time::timeout(ATTEMPT_TIMEOUT, ended).await {
                 Ok(Ok(())) => return servers.hold_gauges.remove(&id),
                 Ok(Err(failure)) => {
-                    tracing::debug!(%failure, "a hold of a caller that is gone remains");
+                    tracing::debug!(
+                        %failure,
+                        "cannot end the hold of a caller that is gone; the hold expires by itself"
+                    );
                 }
-                Err(_) => tracing::debug!("a hold of a caller that is gone remains: no answer"),
+                Err(_) => tracing::debug!(
+                    "cannot end the hold of a caller that is gone, for lack of an answer; the hold expires \
+                    by itself"
+                ),
             }
         }
     });

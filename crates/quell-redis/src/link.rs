@@ -53,25 +53,25 @@ pub enum Failure {
     Unknown(String),
     /// The store answers, but more calls wait than it can answer in time. This call came last and was not
     /// sent.
-    #[error("more calls wait for it than it answers in time")]
+    #[error("more calls wait for the store than it answers in time")]
     Overloaded,
     /// The server refused the command and did not run it.
-    #[error("it refused: {0}")]
+    #[error("the server refused the command: {0}")]
     Refused(String),
     /// The server can run no such command now, and ran nothing: it is a replica, it is loading, or its
     /// cluster is down. No other server was found in time.
-    #[error("it takes no calls now: {0}")]
+    #[error("the server takes no calls now: {0}")]
     NotReady(String),
     /// The keys of the command are being moved from one server to another, and still were when its time
     /// was over. Both servers answer, and ran nothing.
-    #[error("its keys move to another server: {0}")]
+    #[error("the keys of this call move to another server: {0}")]
     Moving(String),
     /// The server does not know the script. The text is sent then, so callers never see this.
-    #[error("it forgets scripts at once")]
+    #[error("the server forgets scripts at once")]
     NoScript,
     /// One of our keys has a value that Quell did not write.
     #[error(
-        "a key of ours holds something that Quell did not write: {0}; give Quell a database of its own"
+        "a key of Quell holds a value that Quell did not write: {0}; give Quell a database of its own"
     )]
     Foreign(String),
 }
@@ -206,7 +206,10 @@ impl Link {
             Route::Cluster(cluster) => cluster.find_successor(endpoint).await,
         };
         if let Err(failure) = found {
-            tracing::debug!(%failure, "no server says who has the keys of one that is gone");
+            tracing::debug!(
+                %failure,
+                "no server says which server took over the keys of a lost one"
+            );
         }
     }
 

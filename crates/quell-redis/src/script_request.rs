@@ -468,7 +468,8 @@ impl<'a> ScriptRequest<'a> {
                 }
             }
             Err(Failure::Refused(
-                "its clock passes calendar edges faster than they can be computed".to_owned(),
+                "the store's clock passes calendar edges faster than they can be computed"
+                    .to_owned(),
             ))
         };
         call.end(answer.await)
@@ -486,8 +487,8 @@ impl<'a> ScriptRequest<'a> {
                 store = %self.servers.url,
                 values = counts.replaced_values(),
                 reason,
-                "keys of ours held something that Quell did not write: each counts as used up now; \
-                 give Quell a database of its own"
+                "keys of Quell held values that Quell did not write: each counts as used up now; give Quell \
+                a database of its own"
             );
         }
         Ok(())

@@ -226,14 +226,14 @@ pub enum UrlError {
     Scheme,
     /// An invalid host or port.
     #[error(
-        "{0:?} is no host: write a name or an address, and perhaps a port, such as \
-         redis.internal:6379 or [::1]:6379"
+        "{0:?} is not a host: write a name or an address, and perhaps a port, such as redis.internal:6379 \
+        or [::1]:6379"
     )]
     Host(String),
     /// A database that is not a number, or too high a number.
     #[error(
-        "{0:?} is no database: write a number from 0 to {MAX_DATABASES}, such as \
-         redis://localhost:6379/0"
+        "{0:?} is not a database: write a number from 0 to {MAX_DATABASES}, such as \
+        redis://localhost:6379/0"
     )]
     Database(String),
     /// A login that is neither `USER:PASSWORD` nor `:PASSWORD`.
@@ -247,12 +247,12 @@ pub enum UrlError {
     ClusterDatabase,
     /// Sentinels without the name of the primary that they watch.
     #[error(
-        "whom do these sentinels watch? write \
-         redis+sentinel://HOST:26379,HOST:26379/0?master=NAME"
+        "the URL does not name the primary that the sentinels watch: write \
+        redis+sentinel://HOST:26379,HOST:26379/0?master=NAME"
     )]
     Name,
     /// An unknown option after `?`.
-    #[error("{0:?} means nothing here: leave out everything from ? on")]
+    #[error("the option {0:?} is unknown in this URL: leave out everything from ? on")]
     Query(String),
 }
 

@@ -52,8 +52,8 @@ settings! {
 
     "Rules" {
         /// A rules file, a directory of rules files, the URL of a store with rules, as in --store,
-        /// etcd://HOST:2379/NAME or file://DIRECTORY, or fleet: what coordinators hand out; may be repeated (in
-        /// the variable: with commas)
+        /// etcd://HOST:2379/NAME or file://DIRECTORY, or fleet: the rules that coordinators distribute; may
+        /// be repeated (in the variable: with commas)
         ///
         /// Default none: `CL.THROTTLE` needs no rules.
         rules<SOURCE>: Vec<RuleSource> = Vec::new();
@@ -176,7 +176,7 @@ settings! {
         fleet_cert<FILE>: Option<PathBuf> = None;
         /// The private key of that certificate, as a PEM file
         fleet_key<FILE>: Option<PathBuf> = None;
-        /// A file in which the node keeps what it starts with while no coordinator answers
+        /// A file in which the node keeps the share that it starts with while no coordinator answers
         ///
         /// Default `fleet` in `data_dir`; without that none: it starts with nothing.
         fleet_state<FILE>: Option<PathBuf> = None;
@@ -208,7 +208,7 @@ settings! {
         ///
         /// Default nowhere: a span names a caller's domain and rule to another program.
         otlp_endpoint<URL>: Option<OtlpEndpoint> = None;
-        /// An answer that took at least this long has a span, whatever it says
+        /// Answers that took at least this long always have a span
         ///
         /// Default 10 ms: ten times what a store nearby needs, and a fifth of the store's timeout.
         trace_slower_than<DURATION>: Duration = Duration::from_millis(10);
@@ -506,7 +506,7 @@ mod tests {
             ("http = 1", "invalid type"),
             (
                 "http = 'nowhere'",
-                "http: `nowhere` is no address: write one such as 127.0.0.1:8080",
+                "http: `nowhere` is not an address: write one such as 127.0.0.1:8080",
             ),
             ("resp = '0.0.0.0:1'", "say --insecure"),
             (

@@ -19,7 +19,7 @@ pub enum ServeError {
     #[error("the rules have mistakes:{}", .0.iter().map(|problem| format!("\n  {problem}")).collect::<String>())]
     Rules(Vec<Problem>),
     /// Rules cannot be read from a store.
-    #[error("cannot read the rules from {url}: {reason}; mend that, or write another --rules")]
+    #[error("cannot read the rules from {url}: {reason}; fix that, or write another --rules")]
     RulesStore {
         /// URL of the store; shows no password.
         url: String,
@@ -27,7 +27,7 @@ pub enum ServeError {
         reason: String,
     },
     /// A store of rules does not answer, or refuses.
-    #[error("cannot read the rules from {url}: {reason}; mend that, or write another --rules")]
+    #[error("cannot read the rules from {url}: {reason}; fix that, or write another --rules")]
     RulesStoreGone {
         /// URL of the store; shows no password.
         url: String,
@@ -61,7 +61,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// Traces cannot be sent.
-    #[error("cannot send traces to {endpoint}: {reason}; mend that, or leave --otlp-endpoint out")]
+    #[error("cannot send traces to {endpoint}: {reason}; fix that, or leave --otlp-endpoint out")]
     Traces {
         /// Endpoint of the collector.
         endpoint: String,
@@ -91,13 +91,17 @@ pub enum DataDirError {
         source: io::Error,
     },
     /// A pipe, a device or a directory stands where a file should.
-    #[error("{} is no regular file: move it away, or give another --data-dir", .0.display())]
+    #[error("{} is not a regular file: move it away, or give another --data-dir", .0.display())]
     NotAFile(PathBuf),
     /// The file is no snapshot.
-    #[error("{} is no snapshot of Quell: move it away, or give another --data-dir", .0.display())]
+    #[error("{} is not a snapshot of Quell: move it away, or give another --data-dir", .0.display())]
     Foreign(PathBuf),
     /// The file was written by another version.
-    #[error("{} has format {version}, and this version of quell reads {known}: start the version that wrote it, or move the file away to begin without what it holds", path.display())]
+    #[error(
+        "{} has format {version}, and this version of quell reads {known}: start the version that wrote \
+         it, or move the file away to start without its states",
+        path.display()
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -107,7 +111,11 @@ pub enum DataDirError {
         known: u32,
     },
     /// The file is damaged.
-    #[error("{} is torn ({reason}): put a copy in its place, or move it away to begin without what it holds", path.display())]
+    #[error(
+        "{} is damaged ({reason}): put a copy in its place, or move it away to start without its \
+         states",
+        path.display()
+    )]
     Torn {
         /// The file.
         path: PathBuf,

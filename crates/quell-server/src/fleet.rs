@@ -35,8 +35,8 @@ pub(crate) fn start(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fl
     let file = config.fleet_state.clone().or(in_data_dir);
     if file.is_none() {
         tracing::info!(
-            "the node has no file (data_dir, fleet_state): after a restart it has nothing until a coordinator \
-             answers"
+            "this node has no file: after a restart it has no share until a coordinator answers; write \
+            --data-dir or --fleet-state"
         );
     }
     Fleet::start(FleetOptions {
@@ -157,8 +157,8 @@ fn log_not_shared<'r>(rules: impl Iterator<Item = &'r Rule>) {
         rules = first(rules.keys().copied()),
         groups = first(groups.into_iter()),
         count = rules.len(),
-        "rules of this node are for groups of the fleet that it is not in: calls on them are refused here; \
-         start it with --fleet-group, or send these calls to the nodes of the group"
+        "rules of this node are for groups of the fleet that this node is not in: calls on them are refused \
+        here; start it with --fleet-group, or send these calls to the nodes of the group"
     );
 }
 

@@ -62,7 +62,7 @@ impl RuleSources {
             }
             (_, None, Some(rules)) => Ok(OpenSource::new(Arc::<FleetRules>::clone(rules))),
             (_, None, None) => {
-                let reason = "this server is no node of a fleet".to_owned();
+                let reason = "this server is not a node of a fleet".to_owned();
                 Err(cannot(source, reason))
             }
         };

@@ -68,11 +68,9 @@ pub async fn serve_with_etcd(config: Config, etcd: OpenEtcd) -> Result<Server, S
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_clock(config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServeError> {
-    begin(
-        config,
-        clock,
-        |_| Err("this program has no etcd".to_owned()),
-    )
+    begin(config, clock, |_| {
+        Err("this program was built without etcd".to_owned())
+    })
     .await
 }
 
@@ -269,7 +267,8 @@ async fn listen(
 ) -> Result<Server, ServeError> {
     if shared.config.insecure && !shared.access.is_closed() {
         tracing::warn!(
-            "there are no credentials: everybody who reaches a listener may do everything"
+            "no credentials are configured: anyone who reaches a listener may do everything; write \
+            --credentials"
         );
     }
     shared.warn_of_useless_certificates();
@@ -491,8 +490,8 @@ impl Server {
             && !fleet.leave().await
         {
             tracing::warn!(
-                "no coordinator has confirmed that this node leaves: its share stays aside until it is silent \
-                 for long, or an operator fences it"
+                "no coordinator confirmed that this node leaves: its share stays reserved until the node \
+                has been silent for long, or an operator fences it"
             );
         }
         if let Some(traces) = &self.shared.traces {

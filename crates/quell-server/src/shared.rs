@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) history: History,
     pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) by_hand: AtomicU64,
-    /// None: this server is no node of a fleet.
+    /// None: this server is not a node of a fleet.
     pub(crate) node: Option<Node>,
 }
 
@@ -80,7 +80,10 @@ impl Shared {
     /// Gives back what was granted to a client that hung up before its answer.
     pub(crate) async fn give_back(&self, domain: &str, id: &str) {
         if let Err(error) = self.limiter.cancel(domain, id).await {
-            tracing::debug!(%error, "what a client that hung up was granted is held until its time is over");
+            tracing::debug!(
+                %error,
+                "cannot release a hold of a client that hung up; the hold expires by itself"
+            );
         }
     }
 
@@ -88,7 +91,8 @@ impl Shared {
     pub(crate) fn warn_of_useless_certificates(&self) {
         if self.access.knows_certificates() && self.config.tls_client_ca.is_none() {
             tracing::warn!(
-                "the credentials have [[certificates]], but no client can show one: write tls_client_ca"
+                "the credentials have [[certificates]], but a client can show one only if tls_client_ca is \
+                set: write it"
             );
         }
     }

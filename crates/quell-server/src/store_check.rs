@@ -1,4 +1,4 @@
-//! Store check: warns if the settings of the store should change.
+//! Store check: warns if change the settings of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let pause = match store.store().warnings().await {
             Ok(warnings) => {
                 for warning in shared.health.store_warned(warnings) {
-                    tracing::warn!(warning, "the settings of the store should change");
+                    tracing::warn!(warning, "change the settings of the store");
                 }
                 EVERY
             }

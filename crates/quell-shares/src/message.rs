@@ -331,12 +331,12 @@ impl fmt::Display for NoSeat {
                  shares`, or start the node without `--fleet-group {group}`"
             ),
             Self::TooManyJoins => f.write_str(
-                "too many nodes joined with its token or certificate within a minute, and it joins when some \
-                 of that is over: give each node one of its own (`quell token new --member`)",
+                "too many nodes joined with its token or certificate within a minute, and the node joins \
+                later: give each node one of its own (`quell token new --member`)",
             ),
             Self::Unwritten => f.write_str(
-                "the coordinator cannot write its configuration store, and `quell fleet status` says why: it \
-                 joins when that is mended",
+                "the coordinator cannot write its configuration store, and `quell fleet status` says why: \
+                the node joins when that is fixed",
             ),
         }
     }

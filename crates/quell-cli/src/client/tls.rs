@@ -67,7 +67,7 @@ impl Certificates {
 fn trusted_by_machine() -> Result<Vec<Certificate<'static>>> {
     let found = rustls_native_certs::load_native_certs().certs;
     if found.is_empty() {
-        bail!("this machine trusts no authority: write the server's into --ca FILE");
+        bail!("this machine trusts no certificate authority: name the server's with --ca FILE");
     }
     let all = found.iter();
     Ok(all
@@ -78,7 +78,7 @@ fn trusted_by_machine() -> Result<Vec<Certificate<'static>>> {
 /// The certificates in a PEM file.
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
     let items = parse_pem(&read(path)?).collect::<Result<Vec<_>, _>>();
-    let items = items.map_err(|error| anyhow!("{} is no PEM file: {error}", path.display()))?;
+    let items = items.map_err(|error| anyhow!("{} is not a PEM file: {error}", path.display()))?;
     let of_item = |item| match item {
         PemItem::Certificate(certificate) => Some(certificate),
         _ => None,
@@ -151,7 +151,7 @@ pub(super) fn explain(url: &str, error: &ureq::Error) -> Option<String> {
         }
         Error::InvalidMessage(_) => {
             let plain = url.replacen("https://", "http://", 1);
-            format!("no TLS is spoken at {url}: write {plain}")
+            format!("the server at {url} does not speak TLS: write {plain}")
         }
         Error::AlertReceived(alert) => format!(
             "{url} refuses the TLS connection ({alert:?}): if it asks for certificates of its clients, write \

@@ -53,7 +53,7 @@ impl Coordinator {
     /// # Errors
     /// Why nobody answers.
     pub(super) fn leader(&self) -> Result<Leader> {
-        let (first, others) = self.urls.split_first().context("--url names nobody")?;
+        let (first, others) = self.urls.split_first().context("--url is empty")?;
         let mut answered = self.ask(first);
         let mut asked = first;
         for url in others {
@@ -81,7 +81,7 @@ impl Coordinator {
 
     /// A client of the first coordinator that answers, whether it leads or not; of the last one if none does.
     fn anybody(&self) -> Result<Client> {
-        let (last, others) = self.urls.split_last().context("--url names nobody")?;
+        let (last, others) = self.urls.split_last().context("--url is empty")?;
         for url in others {
             let client = self.credentials.client(url, START)?;
             if client.get("/healthz").is_ok() {
@@ -181,7 +181,10 @@ impl Leader {
             let at = match (&self.not_asked, self.status.leader.as_ref()) {
                 (Some(why), _) => why.clone(),
                 (None, Some(leader)) => {
-                    format!("the leader is {}: say its --admin with --url", leader.url)
+                    format!(
+                        "the leader is {}: name its --admin address with --url",
+                        leader.url
+                    )
                 }
                 (None, None) => "no coordinator leads now: try again in some seconds".to_owned(),
             };

@@ -41,10 +41,10 @@ impl Weight {
     }
 }
 
-/// Give a node nothing any more, before it is stopped
+/// Take a node's part of every limit away, before the node is stopped
 ///
-/// The others get its part. Once it has nothing it gives its seat back, and admits nothing of the fleet's limits
-/// until it is started again. Until then --undo lets it go on.
+/// The other nodes get its part. A node without a part gives its seat back, and admits no call under the
+/// fleet's limits until it is started again. As long as it has its seat, --undo ends the drain.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet drain node-3
@@ -54,7 +54,7 @@ pub(super) struct Drain {
     #[arg(value_name = "NODE", value_parser = node)]
     node: u32,
 
-    /// Let it go on, if it still has a seat
+    /// End the drain, if the node still has its seat
     #[arg(long)]
     undo: bool,
 
@@ -76,10 +76,10 @@ impl Drain {
     }
 }
 
-/// Say that a start of a node is dead, so that the others get its part at once
+/// Declare a start of a node dead, so that the other nodes get its part at once
 ///
-/// For orchestrators: say it when the process is gone for certain, such as when its pod was deleted. A process
-/// that goes on all the same exceeds the limits. A later start of the same node is not meant.
+/// For orchestrators: run it when the process is certainly gone, such as when its pod was deleted. If the
+/// process still runs, the fleet exceeds its limits. A later start of the same node is not affected.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet fence node-3 --incarnation 7       as `quell fleet status` shows it, under START")]
@@ -112,8 +112,8 @@ impl Fence {
 
 /// Take the seat of a node that is dead and will not come back with its file
 ///
-/// Its process must be dead, and its file (--fleet-state) deleted: else it begins with its floor, which others
-/// have by then.
+/// Its process must be dead, and its file (--fleet-state) deleted: otherwise the node starts with its
+/// floor, which other nodes have by then.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet deregister node-3")]
@@ -136,9 +136,9 @@ impl Deregister {
 
 /// Put changed rules into force step by step, with coordinators of `--changes staged`
 ///
-/// With --max-refused or --max-degraded the leader takes them back by itself, if the nodes that follow them leave
-/// that band over --window. Options that you omit keep their values. --all ends the
-/// rollout: nothing is judged any more.
+/// With --max-refused or --max-degraded the leader takes the rollout back by itself, if the nodes that
+/// follow it exceed these numbers over --window. Options that you omit keep their values. --all ends the
+/// rollout, and with it this judgement.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("step").required(true).args(["node", "percent", "all", "back"])),
@@ -149,31 +149,33 @@ impl Deregister {
   quell fleet rollout --back                     as before the first step"
 )]
 pub(super) struct Rollout {
-    /// On this node
+    /// Put them into force on this node
     #[arg(long, value_name = "NODE", value_parser = node)]
     node: Option<u32>,
 
-    /// On so many nodes of a hundred
+    /// Put them into force on this percentage of the nodes
     #[arg(long, value_name = "N", value_parser = entry::whole::<u8>)]
     percent: Option<u8>,
 
-    /// On all nodes
+    /// Put them into force on all nodes
     #[arg(long)]
     all: bool,
 
-    /// On none any more
+    /// Take them back from all nodes
     #[arg(long)]
     back: bool,
 
-    /// Taken back by itself if more than this of what calls ask these nodes for is refused, under one of the limits
+    /// Take the rollout back if more than this part of the demand on these nodes is refused, under one of
+    /// the limits
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     max_refused: Option<f64>,
 
-    /// Taken back by itself if more than this is answered degraded: without a grant of a coordinator
+    /// Take the rollout back if more than this part of the demand is answered degraded: without a grant of
+    /// a coordinator
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     max_degraded: Option<f64>,
 
-    /// Judged over so long, 5 s to 1 h; 30 s if no step said another time
+    /// Time over which these two are judged, 5 s to 1 h; 30 s by default
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     window: Option<u64>,
 
@@ -199,7 +201,7 @@ impl Rollout {
             (.., true) => "no node follows the changed rules any more".to_owned(),
             _ => "all nodes follow the changed rules".to_owned(),
         };
-        let done = format!("{done}; `quell fleet status` says who has them in force");
+        let done = format!("{done}; `quell fleet status` shows the nodes that have them in force");
         self.how.change("rollout", &body, &done)
     }
 }
@@ -242,7 +244,7 @@ impl Generation {
 #[command(after_help = "Examples:
   quell fleet restored --all-heard")]
 pub(super) struct Restored {
-    /// No node that joined after the backup is missing
+    /// Confirm that every node that joined after the backup has reported
     #[arg(long)]
     all_heard: bool,
 

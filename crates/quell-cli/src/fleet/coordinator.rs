@@ -17,10 +17,10 @@ use crate::serve::{ProcessSignal, Signals};
 use crate::settings::Settings;
 use crate::{etcd, log, open_files};
 
-/// Run a coordinator, which shares out the limits with `rung: shares` to the nodes of a fleet
+/// Run a coordinator, which divides the limits with `rung: shares` among the nodes of a fleet
 ///
-/// One coordinator leads at a time, and the others of the same etcd take over when it is gone. While none
-/// is there, nodes go on with the parts that they have. SIGHUP reads the rules again; SIGINT and SIGTERM hand
+/// One coordinator leads at a time; when it is gone, another one of the same etcd takes over. Without a
+/// coordinator, nodes keep the shares that they have. SIGHUP reads the rules again; SIGINT and SIGTERM hand
 /// over to another coordinator.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -11,7 +11,7 @@ use crate::entry;
 use crate::exit::Exit;
 use crate::output;
 
-/// Watch three nodes share a limit while demand moves, a node dies, and the coordinator goes
+/// Watch three nodes share a limit while demand moves, a node dies, and the coordinator stops
 ///
 /// Everything runs in this process, on ports that the system picks, and nothing is left behind.
 #[derive(Debug, Args)]

@@ -15,8 +15,9 @@ use quell_coordinator::report::rate;
 
 /// Show every node's share before and after a change, without making it
 ///
-/// The change is another weight of a node, other numbers of a limit, or with neither the rules that
-/// wait for `quell fleet rollout`: they are listed as well. Shares are shown as they would be if all want what they want now.
+/// The change is another weight of a node, other numbers of a limit or, without both, the rules that wait
+/// for `quell fleet rollout`, which are listed as well. The shares after the change assume that the demand
+/// on each node stays as it is.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell fleet preview --node node-3 --weight 2
@@ -61,7 +62,8 @@ impl Preview {
     pub(super) fn run(&self) -> Result<Exit> {
         if self.limit.is_some() && self.rate.is_none() && self.burst.is_none() {
             bail!(Usage(
-                "--limit: say what would change: write --rate N, --burst N or both".to_owned()
+                "--limit does not say what would change: write --rate N, --burst N or both"
+                    .to_owned()
             ));
         }
         let weight = self.node.zip(self.weight);

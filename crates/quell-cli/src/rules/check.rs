@@ -29,7 +29,7 @@ pub(crate) struct Check {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Check them for servers that share this store, which is not asked:
+    /// Check the rules for servers that share this store, which is not asked:
     /// redis://[USER:PASSWORD@]HOST:PORT/DATABASE
     // No value parser: the words of clap would show the password of a URL that is none.
     #[arg(long, value_name = "URL")]

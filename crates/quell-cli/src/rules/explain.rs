@@ -83,7 +83,7 @@ impl Explain {
             ))),
             (None, [only]) => Ok(&only.domain),
             (None, _) => bail!(Usage(format!(
-                "{} has several domains: say which with --domain, one of {}",
+                "{} has several domains: choose one with --domain: {}",
                 self.file.display(),
                 names()
             ))),

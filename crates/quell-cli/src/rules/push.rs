@@ -58,8 +58,8 @@ impl Push {
         let differing = origins.find(|other| Some(other) != in_file.as_ref());
         if let (Some(a), Some(b), None) = (&in_file, differing, self.publish.said()) {
             let reason = format!(
-                "these files were pulled from versions {} and {}: say --expect with the one that \
-                 must be the newest",
+                "these files were pulled from versions {} and {}: pass --expect with the one that must be \
+                the newest",
                 a.number, b.number
             );
             return change.refuse(reason);
@@ -121,8 +121,7 @@ fn read(files: &[PathBuf]) -> Result<Result<Sound, Vec<Problem>>> {
             origins,
         }),
         Ok(_) => {
-            let reason =
-                "these files say something else together than one by one: write them as one";
+            let reason = "these files differ in meaning when they are joined into one: write the rules in one file";
             anyhow::bail!(reason)
         }
         Err(problems) => Err(problems),

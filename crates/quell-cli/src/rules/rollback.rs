@@ -11,7 +11,7 @@ use crate::exit::Exit;
 
 /// Bring an older version of the rules in a store back into force
 ///
-/// It becomes a new version, so that a rollback can be rolled back as well.
+/// The older text becomes a new version, so that a rollback can be rolled back as well.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules rollback --store redis://localhost:6379/0 7

@@ -27,7 +27,7 @@ pub(crate) struct Test {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// Run them on this store, under separate keys that are removed afterwards:
+    /// Run the tests on this store, under separate keys that are removed afterwards:
     /// redis://[USER:PASSWORD@]HOST:PORT/DATABASE
     // No value parser: the words of clap would show the password of a URL that is none.
     #[arg(long, value_name = "URL")]

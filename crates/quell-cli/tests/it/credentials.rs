@@ -117,7 +117,7 @@ fn quells_own_clients_show_a_token() {
     let gone = path.with_extension("gone");
     let unread = run(guarded.quell(&check).arg("--token-file").arg(&gone));
     assert_eq!(unread.code(), Some(2), "{unread:?}");
-    let told = "write into --token-file where it is";
+    let told = "write the token's file into --token-file";
     assert!(unread.stderr.contains(told), "{unread:?}");
 
     let ban = [

@@ -160,7 +160,8 @@ fn strangers_write_next_to_nothing_into_the_log() {
     ] {
         assert_eq!(answers.matches(answer).count(), count, "{answer}");
     }
-    let told = "a caller shows a token or a password that is not among the credentials";
+    let told =
+        "failed login: a caller shows a token or a password that is not among the credentials";
     let log = until("the first of them is told", || {
         let log = server.log();
         log.contains(told).then_some(log)

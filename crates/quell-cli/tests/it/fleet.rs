@@ -122,7 +122,7 @@ impl Coordinator {
         server.signal("TERM");
         let status = server.wait();
         assert!(status.success(), "{status:?}\n{}", server.log());
-        assert!(!server.log().contains("taken away"), "{}", server.log());
+        assert!(!server.log().contains("was taken from"), "{}", server.log());
     }
 
     fn log(&self) -> String {
@@ -163,7 +163,7 @@ impl Coordinator {
         let mut perhaps_made = false;
         until(&format!("rollout {words:?} is done"), || {
             let run = run(&mut self.command(&[&["rollout"], words].concat()));
-            let is_made = ["nothing is being rolled out", "is in force already"];
+            let is_made = ["nothing is being rolled out", "are in force already"];
             let is_made = perhaps_made && is_made.iter().any(|text| run.stderr.contains(text));
             perhaps_made |= run.stderr.contains("the change may have been made");
             (run.code() == Some(0) || is_made).then_some(())

@@ -87,7 +87,10 @@ fn a_late_second_signal_ends_the_wait_and_loses_nothing() {
     let log = server.log();
     assert_eq!(server.wait().code(), Some(1), "{log}");
     until("it says why", || {
-        server.log().contains("told again to stop").then_some(())
+        server
+            .log()
+            .contains("told to stop a second time")
+            .then_some(())
     });
     let server = Server::start(&arguments);
     assert_eq!(remaining(&server, "alice"), 2);

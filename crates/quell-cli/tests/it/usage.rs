@@ -164,7 +164,7 @@ fn impossible_settings_end_with_2_and_say_what_to_write() {
     refused(
         &["serve", "--http", "nowhere"],
         2,
-        &["http: `nowhere` is no address: write"],
+        &["http: `nowhere` is not an address: write"],
     );
     refused(&["serve", "--http", "0.0.0.0:0"], 2, &["--insecure"]);
     refused(&["serve", "--resp", "[::]:0"], 2, &["resp:", "--insecure"]);
@@ -213,7 +213,7 @@ fn mistakes_in_variables_name_the_variable() {
         (
             "QUELL_MAX_KEYS",
             "many",
-            "for the variable QUELL_MAX_KEYS: `many` is no whole number: write digits only",
+            "for the variable QUELL_MAX_KEYS: `many` is not a whole number: write digits only",
         ),
         (
             "QUELL_MAX_BODY_BYTES",
@@ -223,7 +223,7 @@ fn mistakes_in_variables_name_the_variable() {
         (
             "QUELL_SHADOW",
             "perhaps",
-            "for the variable QUELL_SHADOW: `perhaps` is no yes and no no: write true or false",
+            "for the variable QUELL_SHADOW: `perhaps` is not a yes or no: write true or false",
         ),
         (
             "QUELL_MAX_KEYS",
@@ -233,7 +233,7 @@ fn mistakes_in_variables_name_the_variable() {
         (
             "QUELL_HTTP",
             "nowhere",
-            "error: QUELL_HTTP: `nowhere` is no address: write one such as",
+            "error: QUELL_HTTP: `nowhere` is not an address: write one such as",
         ),
         (
             "QUELL_IDLE_TIMEOUT",

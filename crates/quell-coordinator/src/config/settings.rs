@@ -26,7 +26,7 @@ const MAX_NAME: usize = 64;
 settings! {
     /// Settings of a coordinator, as flags and variables give them.
     Settings;
-    /// What was written. Every field may be left out.
+    /// Settings as written. Every field may be left out.
     RawConfig: |raw: RawConfig| raw, "";
 
     "The fleet" {
@@ -54,18 +54,18 @@ settings! {
         /// etcd://HOST:2379/NAME. Followed: a good change is rolled out, a bad one is reported. The limits are those
         /// of rules with `rung: shares`; nodes with --rules fleet are given all of the text
         rules<SOURCE>: Vec<PathBuf> = Vec::new();
-        /// When changed rules are put into force: at-once for all nodes, or staged, by `quell fleet rollout`. Say the
-        /// same to all coordinators of a fleet
+        /// Time at which changed rules are put into force: at-once for all nodes, or staged, by `quell
+        /// fleet rollout`. Say the same to all coordinators of a fleet
         changes<WHEN>: Changes = Changes::AtOnce;
-        /// Where the last hundred changes that people made here are kept, for the console; beside it, with the ending
-        /// .shares, the nodes' shares over time. Without it they are forgotten at a stop; with --embedded they are in
-        /// FILE.changes and FILE.shares
+        /// File of the last hundred changes that people made here, for the console; beside it, with the
+        /// ending .shares, the nodes' shares over time. Without it they are forgotten at a stop; with
+        /// --embedded they are in FILE.changes and FILE.shares
         console_changes<FILE>: Option<PathBuf> = None;
     }
     "Listeners" {
-        /// Where nodes connect
+        /// Listener for nodes: an address
         listen<ADDR>: SocketAddr = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7600);
-        /// Where operators, consoles and Prometheus connect, over HTTP; or off
+        /// Listener for operators, consoles and Prometheus, over HTTP: an address, or off
         admin<ADDR>: Option<SocketAddr> = Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7601));
         /// The URL at which nodes reach --listen, such as https://a.internal:7600: other coordinators send them
         /// here. Without it, that of the address
@@ -101,22 +101,23 @@ settings! {
         /// The most nodes at once; without it, as many as `cluster_size` says, or with `auto` 100, or fewer if a
         /// limit is too small for so many
         seats<N>: Option<u32> = None;
-        /// How often nodes report: 100ms to 1s. Shares move within three reports
+        /// Interval of the nodes' reports: 100ms to 1s. Shares move within three reports
         report<DURATION>: Duration = Timing::DEFAULT.report;
-        /// How long a node keeps its share without an answer. It outlasts a failover of coordinators
+        /// Time for which a node keeps its share without an answer. It outlasts a failover of coordinators
         lease<DURATION>: Duration = Timing::DEFAULT.lease;
-        /// How long a node that is cut off keeps its static share; then it keeps a tenth of that
+        /// Time for which a node that is cut off keeps its static share; then it keeps a tenth of that
         hold<DURATION>: Duration = Timing::DEFAULT.hold;
-        /// Give the seat of a silent node back so long after --hold; without it, only fence and deregister do
+        /// Time after --hold at which the seat of a silent node is free again; without it, only fence and
+        /// deregister free a seat
         return_seats<DURATION>: Option<Duration> = None;
-        /// How long the leader's key lasts, in whole seconds: after that another coordinator leads. The same for
-        /// all coordinators
+        /// Lifetime of the leader's key, in whole seconds: after that another coordinator leads. The same
+        /// for all coordinators
         leader_ttl<DURATION>: Duration = Duration::from_secs(3);
     }
     "Logs" {
-        /// What is logged: error, warn, info, debug, trace, or levels of targets
+        /// Messages that are logged: error, warn, info, debug, trace, or levels of targets
         log<LEVEL>: String = "info".to_owned();
-        /// How: text or json
+        /// Format of the log: text or json
         log_format<FORMAT>: String = "text".to_owned();
     }
 }

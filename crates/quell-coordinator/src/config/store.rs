@@ -46,8 +46,9 @@ impl FleetStore {
         };
         let is_url = |url: &&String| url.starts_with("http://") || is_tls(url);
         if let Some(url) = urls.iter().find(|url| !is_url(url)) {
-            let reason =
-                format!("`{url}` is no URL of etcd: write http://HOST:2379 or https://HOST:2379");
+            let reason = format!(
+                "`{url}` is not a URL of etcd: write http://HOST:2379 or https://HOST:2379"
+            );
             return Err(field("etcd", reason));
         }
         let says_tls = access.authority.is_some() || access.identity.is_some();
@@ -125,7 +126,7 @@ pub enum EtcdAccessError {
         source: std::io::Error,
     },
     /// A password is no text.
-    #[error("{} is no text", path.display())]
+    #[error("{} is not UTF-8 text", path.display())]
     NotText {
         /// The file.
         path: PathBuf,

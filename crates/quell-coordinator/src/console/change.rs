@@ -52,7 +52,7 @@ pub(super) fn change(form: &Fields, member: u32) -> Result<(Change, String), Str
 /// A text that says what to write instead.
 pub(super) fn weight(text: &str) -> Result<u32, String> {
     let weight = text.trim().parse().ok().filter(|weight| *weight > 0);
-    weight.ok_or_else(|| format!("`{text}` is no weight: write a whole number from 1"))
+    weight.ok_or_else(|| format!("`{text}` is not a weight: write a whole number from 1"))
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ fn number(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wrong = |_| format!("`{text}` is no number of units: write a whole number");
+    let wrong = |_| format!("`{text}` is not a number of units: write a whole number");
     text.parse().map(Some).map_err(wrong)
 }
 

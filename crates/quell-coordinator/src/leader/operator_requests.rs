@@ -76,8 +76,8 @@ impl<S: ConfigStore> LeaderTask<S> {
                  take this rollout back",
             ),
             (_, None) if record.plan.is_like(&wanted) => refused(
-                "what the rules say is in force already: change them, of a coordinator that was \
-                 started with --changes staged",
+                "the rules are in force already: change them, and start the coordinators with --changes \
+                staged",
             ),
             (Step::Stage(stage, edit), _) => {
                 let band = edit.apply(None)?;
@@ -107,7 +107,10 @@ impl<S: ConfigStore> LeaderTask<S> {
                 (operation, &record.taken_back)
                 && note == stored
             {
-                tracing::warn!(why = %note.why, "a rollout left its band and is taken back");
+                tracing::warn!(
+                    why = %note.why,
+                    "a rollout went beyond its bounds and is taken back"
+                );
                 self.taken_back += 1;
             }
             self.taking_back = None;

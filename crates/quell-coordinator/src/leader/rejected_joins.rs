@@ -44,7 +44,7 @@ impl RejectedJoins {
             return;
         }
         if known.is_none_or(|known| known.why != *why) {
-            tracing::warn!(member = member.0, "a node is given no seat: {why}");
+            tracing::warn!(member = member.0, "a node was refused a seat: {why}");
         }
         // Shells add a random part to the time, and two answers may be lost.
         let until = now.saturating_add(retry * 3 + Duration::from_secs(1));

@@ -29,15 +29,16 @@ impl<S: ConfigStore> LeaderTask<S> {
                 if self.unwritten.as_ref() != Some(error) {
                     tracing::error!(
                         %error,
-                        "the record cannot be written: nodes keep their shares, but nobody joins and nothing is \
-                         changed until the disk has room or the right is given"
+                        "cannot write the fleet's record: nodes keep their shares, but no node joins and no \
+                        change is made. Make room on the disk of the configuration store, or give this \
+                        coordinator the right to write"
                     );
                 }
                 self.unwritten = Some(error.clone());
                 self.tell_unwritten(error);
                 self.try_to_write_later();
             }
-            Err(error) => tracing::warn!(%error, "the record could not be written"),
+            Err(error) => tracing::warn!(%error, "cannot write the fleet's record"),
         }
     }
 

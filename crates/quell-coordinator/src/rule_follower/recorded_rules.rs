@@ -51,7 +51,7 @@ impl RuleFollower {
                 Err(error) => Some(error.to_string()),
             };
             if let Some(reason) = now.as_ref().filter(|_| now != trouble) {
-                tracing::warn!(reason, "rules that nodes are to have cannot be read");
+                tracing::warn!(reason, "cannot read the rules for nodes from the store");
             }
             trouble = now;
             let changed = timeout(AGAIN, changes.changed()).await;

@@ -74,7 +74,7 @@ impl<S: ConfigStore> Campaign<S> {
                 () = self.beat.lost(self.options.hang) => {
                     tracing::error!(
                         hang = ?self.options.hang,
-                        "the task that leads hangs: the leader's key is given back"
+                        "the leader task hangs: releasing the leader's key"
                     );
                     false
                 }
@@ -121,7 +121,7 @@ impl<S: ConfigStore> Campaign<S> {
     fn lapsed(&self, error: &StoreError) {
         if let Some(leadership) = self.lead.borrow().as_ref() {
             let epoch = leadership.epoch;
-            tracing::warn!(epoch, %error, "the leader's key could not be kept");
+            tracing::warn!(epoch, %error, "cannot renew the leader's key");
         }
         self.trouble(error.clone());
     }
@@ -306,9 +306,9 @@ impl<S: ConfigStore> Campaign<S> {
             let (epoch, rest) = (leadership.epoch, *self.resting.borrow());
             let generation = |listing| self.options.generation(listing);
             if generation(&listing) > generation(&leadership.listing) {
-                tracing::info!(epoch, "the leader's key went with a raised generation");
+                tracing::info!(epoch, "the leader's key is void: the generation was raised");
             } else if rest.is_none_or(|until| until <= Instant::now()) {
-                tracing::warn!(epoch, "the leader's key was taken away");
+                tracing::warn!(epoch, "the leader's key was taken from this coordinator");
             }
             return Ok(());
         }

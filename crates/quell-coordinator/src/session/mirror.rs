@@ -27,7 +27,7 @@ impl<S: ConfigStore> Mirror<S> {
             match self.follow().await {
                 Ok(()) => {}
                 Err(error @ StoreError::WatchEnded(_)) => {
-                    tracing::info!(%error, "the configuration is read again");
+                    tracing::info!(%error, "reading the configuration again");
                     self.pause().await;
                 }
                 Err(error) => {
@@ -69,7 +69,7 @@ impl<S: ConfigStore> Mirror<S> {
             }
             if now >= heard + self.options.silence {
                 let silent = Duration::as_millis(&(now - heard));
-                let error = format!("it showed no sign of life for {silent} ms");
+                let error = format!("the watch was silent for {silent} ms");
                 return Err(StoreError::WatchEnded(error));
             }
             if now >= ask {

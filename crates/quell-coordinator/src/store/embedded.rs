@@ -43,7 +43,7 @@ const BACKLOG: usize = 1_024;
 #[non_exhaustive]
 pub enum OpenError {
     /// Another process uses it.
-    #[error("another coordinator uses {}: one process per file; several need etcd", .0.display())]
+    #[error("another coordinator uses {}: stop it; several coordinators need etcd", .0.display())]
     Locked(PathBuf),
     /// It is a directory, a pipe, a device.
     #[error("{} is not a file: write the path of a file, which is made if there is none", .0.display())]

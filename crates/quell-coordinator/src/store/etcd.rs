@@ -111,7 +111,7 @@ impl EtcdStore {
         for endpoint in &endpoints {
             if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
                 return Err(StoreError::Refused(format!(
-                    "`{endpoint}` is no URL of etcd: write http://HOST:2379 or https://HOST:2379"
+                    "`{endpoint}` is not a URL of etcd: write http://HOST:2379 or https://HOST:2379"
                 )));
             }
         }
@@ -328,7 +328,7 @@ fn entry(kv: KeyValue) -> Result<(String, Entry), StoreError> {
     let lease = Some(Lease(kv.lease())).filter(|lease| lease.0 != 0);
     let (key, value) = kv.into_key_value();
     let key = String::from_utf8(key)
-        .map_err(|_| StoreError::Refused("a key of the fleet in etcd is no text".into()))?;
+        .map_err(|_| StoreError::Refused("a key of the fleet in etcd is not UTF-8 text".into()))?;
     let entry = Entry {
         value,
         created,

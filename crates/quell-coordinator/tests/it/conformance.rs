@@ -327,7 +327,11 @@ async fn a_file_is_a_store() {
     // Another process.
     let second = EmbeddedStore::open(&path).unwrap_err();
     assert!(matches!(second, OpenError::Locked(_)), "{second}");
-    assert!(second.to_string().contains("several need etcd"));
+    assert!(
+        second
+            .to_string()
+            .contains("several coordinators need etcd")
+    );
     let lease = store.grant(Duration::from_secs(1), CALL).await.unwrap();
     let attach = transaction(vec![], vec![leased("f/lease", lease), put("f/plain", "x")]);
     let last = store.commit(attach, CALL).await.unwrap().revision;

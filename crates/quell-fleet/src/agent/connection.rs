@@ -93,8 +93,8 @@ impl FromStr for CoordinatorUrl {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{}` is no URL of a coordinator: write one such as http://10.0.0.1:7600 or \
-                 https://coordinator.internal:7600",
+                "`{}` is not the URL of a coordinator: write one such as http://10.0.0.1:7600 or \
+                https://coordinator.internal:7600",
                 text.chars().take(100).collect::<String>()
             )
         };
@@ -225,12 +225,12 @@ impl Dialer {
         let checked = url.check_shown(&self.urls, has_authority);
         checked.map_err(|why| match why {
             NotNamed::Host => format!(
-                "it says that {url} leads, which was not named to this node: add it to --fleet, or give the \
-                 authority of the coordinators with --fleet-ca"
+                "the coordinator names {url} as the leader, which --fleet does not have: add it to --fleet, \
+                or name the authority of the coordinators with --fleet-ca"
             ),
             NotNamed::Open => format!(
-                "it says that {url} leads, which is not TLS and was not named to this node: let coordinators \
-                 advertise https URLs, or add it to --fleet"
+                "the coordinator names {url} as the leader, which is not TLS and which --fleet does not \
+                have: let coordinators advertise https URLs, or add it to --fleet"
             ),
         })?;
         self.leader = Some(url);
@@ -295,7 +295,7 @@ async fn open(
     if let Some(token) = &shown.token {
         let value: Result<MetadataValue<_>, _> = format!("Bearer {token}").parse();
         let mut value =
-            value.map_err(|_| "the token has characters that no token has".to_owned())?;
+            value.map_err(|_| "the token has characters that a token cannot have".to_owned())?;
         value.set_sensitive(true);
         request.metadata_mut().insert("authorization", value);
     }
@@ -313,10 +313,12 @@ pub(super) fn refusal(status: &tonic::Status) -> String {
     let said = status.message();
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => {
-            format!("it does not let this node in: {said}: check the node's token or certificate")
+            format!(
+                "the coordinator refuses this node: {said}: check the node's token or certificate"
+            )
         }
-        Code::Unimplemented => "there is no coordinator: check the port".to_owned(),
-        Code::InvalidArgument => format!("it does not understand this node: {said}"),
+        Code::Unimplemented => "no coordinator answers at this port: check the URL".to_owned(),
+        Code::InvalidArgument => format!("the coordinator cannot read this node's message: {said}"),
         _ if said.is_empty() => status.code().description().to_owned(),
         _ => said.to_owned(),
     }

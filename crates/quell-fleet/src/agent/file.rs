@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 8 << 20;
 #[non_exhaustive]
 pub enum FileError {
     /// The system says no.
-    #[error("the node's file {}: {error}", .path.display())]
+    #[error("cannot use the node's file {}: {error}", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -143,7 +143,7 @@ pub(super) fn read_checked(path: &Path, magic: &[u8; 4]) -> Result<Option<Vec<u8
         Err(error) => return Err(error.to_string()),
     };
     let rest = bytes.strip_prefix(magic);
-    let rest = rest.ok_or("it is of another version, or no file of a node")?;
+    let rest = rest.ok_or("the file is of another version, or not a node's")?;
     let (sum, body) = rest.split_first_chunk().ok_or("it is too short")?;
     if u32::from_be_bytes(*sum) != crc32fast::hash(body) {
         return Err("it is damaged".to_owned());

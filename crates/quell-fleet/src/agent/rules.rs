@@ -62,7 +62,8 @@ impl FleetRules {
             tracing::error!(
                 path = %path.display(),
                 why,
-                "the rules that this node has kept cannot be read: it has none until a coordinator answers"
+                "cannot read this node's copy of the fleet's rules: the node has no rules until a \
+                coordinator answers"
             );
             None
         });
@@ -113,8 +114,8 @@ impl FleetRules {
                 if state.seen.refused != why {
                     tracing::error!(
                         why,
-                        "the rules of the fleet cannot be kept for the next start: make room or mend the \
-                         disk"
+                        "cannot save the fleet's rules for the next start: make room on the disk or repair \
+                        it"
                     );
                 }
                 state.seen.refused = why;
@@ -141,7 +142,10 @@ impl FleetRules {
                 });
             }
             Err(error) => {
-                tracing::error!(%error, "the rules of the fleet are not used; those in force stay");
+                tracing::error!(
+                    %error,
+                    "cannot use the fleet's new rules; the rules in force stay"
+                );
                 state.seen.refused = error.to_string().chars().take(LONGEST_WHY).collect();
             }
         }

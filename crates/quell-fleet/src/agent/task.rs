@@ -105,7 +105,7 @@ impl Task {
             tracing::error!(
                 %path,
                 why,
-                "the node's file cannot be read: this node has nothing until a coordinator answers"
+                "cannot read the node's file: this node has no share until a coordinator answers"
             );
         }
         Self {
@@ -176,7 +176,7 @@ impl Task {
         if let Some(hidden) = self.still.observe(self.clock.now()) {
             tracing::warn!(
                 ?hidden,
-                "the machine was stopped, and its clock did not count that: leases end"
+                "the machine was suspended and its clock stood still: this node's leases end"
             );
             let adopt = self.member.stood_still(hidden);
             self.adopt(adopt).await;
@@ -237,7 +237,7 @@ impl Task {
         let url = url.unwrap_or_default();
         let text: Arc<str> = format!("{url}: {why}").into();
         if self.warned.len() < MAX_WARNINGS && self.warned.insert(Arc::clone(&text)) {
-            tracing::warn!(coordinator = url, why, "no coordinator");
+            tracing::warn!(coordinator = url, why, "cannot use this coordinator");
         }
         self.status.trouble = Some(Trouble(text));
         let wait = self.back_off / 2 + part(self.back_off / 2);
@@ -274,7 +274,7 @@ impl Task {
         request.seen = self.seen.take();
         let sent = link.requests.try_send(request);
         if let Err(mpsc::error::TrySendError::Closed(_)) = sent {
-            self.lose("it has ended the stream".to_owned());
+            self.lose("the coordinator ended the stream".to_owned());
         }
     }
 
@@ -287,7 +287,7 @@ impl Task {
     async fn hear(&mut self, answer: Result<Option<proto::Response>, tonic::Status>) {
         let answer = match answer {
             Ok(Some(answer)) => answer,
-            Ok(None) => return self.lose("it has ended the stream".to_owned()),
+            Ok(None) => return self.lose("the coordinator ended the stream".to_owned()),
             Err(status) => return self.lose(refusal(&status)),
         };
         self.waits = None;
@@ -302,7 +302,7 @@ impl Task {
             Ok(answer) => answer,
             Err(error) => {
                 self.status.unreadable += 1;
-                tracing::warn!(%error, "a coordinator's answer is not used");
+                tracing::warn!(%error, "ignoring an answer of a coordinator");
                 return;
             }
         };
@@ -358,7 +358,7 @@ impl Task {
         let leader = leader.filter(|url| here.as_deref() != Some(url));
         let known = match leader {
             Some(url) => self.dialer.lead(url).map(|()| url),
-            None => Err("it does not lead, and knows no leader".to_owned()),
+            None => Err("the coordinator does not lead, and knows no leader".to_owned()),
         };
         match known {
             Ok(url) if self.redirects < REDIRECTS => {
@@ -400,8 +400,8 @@ impl Task {
                 if self.status.file_trouble.as_ref() != Some(&text) {
                     tracing::error!(
                         trouble = &*text,
-                        "the node's file cannot be written: changes are not acknowledged, and the node falls \
-                         back to its static share; make room or mend the disk"
+                        "cannot write the node's file: changes are not acknowledged, and the node falls \
+                        back to its static share; make room on the disk or repair it"
                     );
                 }
                 self.status.file_trouble = Some(text);

@@ -124,8 +124,8 @@ impl FromStr for Subject {
             true if is_uri => Ok(Self(text.into())),
             true if is_name => Ok(Self::dns(text)),
             _ => Err(format!(
-                "`{text}` is no DNS name and no URI: write one of the certificate's subject alternative \
-                 names as it is, such as checkout.internal or spiffe://example.org/checkout"
+                "`{text}` is neither a DNS name nor a URI: write one of the certificate's subject \
+                alternative names as it is, such as checkout.internal or spiffe://example.org/checkout"
             )),
         }
     }

@@ -72,7 +72,7 @@ impl FailedLogins {
         if self.lines.as_ref().is_some_and(fits) {
             tracing::warn!(
                 address = network.map_or("none".to_owned(), |network| network.to_string()),
-                "a caller shows a token or a password that is not among the credentials"
+                "failed login: a caller shows a token or a password that is not among the credentials"
             );
         }
         self.limit.as_ref().is_some_and(|limit| !fits(limit))

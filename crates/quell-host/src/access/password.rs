@@ -81,8 +81,8 @@ impl HashedPassword {
 }
 
 /// Message about a text that is no hash. It does not repeat it: somebody may have written a password.
-const NO_HASH: &str = "this is no hash of a password: write what `quell token password` prints, which begins \
-    with $argon2id$v=19$";
+const NO_HASH: &str = "this is not the hash of a password: write what `quell token password` prints, which \
+    begins with $argon2id$v=19$";
 
 impl TryFrom<String> for HashedPassword {
     type Error = String;

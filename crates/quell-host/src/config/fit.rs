@@ -93,7 +93,7 @@ pub fn check_user_header(
     match (has_header, has_proxies, has_credentials) {
         (false, true, _) => Err(field(
             "console_user_header",
-            "without it the proxies of console_proxy name nobody: write the header that they set",
+            "console_proxy has no effect without it: write the header that these proxies set",
         )),
         (true, _, false) => Err(field(
             "credentials",

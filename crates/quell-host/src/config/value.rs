@@ -143,7 +143,7 @@ text_values! {
 /// An address of this machine, with a port.
 fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse()
-        .map_err(|_| format!("`{text}` is no address: write one such as 127.0.0.1:7600"))
+        .map_err(|_| format!("`{text}` is not an address: write one such as 127.0.0.1:7600"))
 }
 
 impl TextValue for Duration {
@@ -266,7 +266,7 @@ impl FlagValue for bool {
         match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "1" => Ok(true),
             "false" | "no" | "off" | "0" => Ok(false),
-            _ => Err(format!("`{text}` is no yes and no no: write true or false")),
+            _ => Err(format!("`{text}` is not a yes or no: write true or false")),
         }
     }
 }
@@ -334,7 +334,7 @@ pub fn whole<N: FromStr>(text: &str) -> Result<N, String> {
         if text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty() {
             format!("`{text}` is too large: write a smaller number")
         } else {
-            format!("`{text}` is no whole number: write digits only, such as 1000")
+            format!("`{text}` is not a whole number: write digits only, such as 1000")
         }
     })
 }
@@ -367,8 +367,8 @@ pub fn host_names(names: &[String]) -> Result<(), String> {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(is_of_name);
     match names.iter().find(|name| *name != "*" && !is_name(name)) {
         Some(name) => Err(format!(
-            "`{name}` is no name of a host: write one without scheme and port, such as \
-             quell.internal, or * for any; addresses are always answered"
+            "`{name}` is not the name of a host: write one without scheme and port, such as quell.internal, \
+            or * for any; addresses are always answered"
         )),
         None => Ok(()),
     }

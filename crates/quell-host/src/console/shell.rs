@@ -100,8 +100,8 @@ impl Shell {
     ) -> Arc<Self> {
         if ingress.user_header.is_some() && !host.access().has_role(Role::Proxy) {
             tracing::warn!(
-                "no token has the role proxy, so console_user_header names nobody: make one with \
-                 quell token new NAME --role proxy, and have the proxy show it as X-Quell-Token"
+                "no token has the role proxy, so console_user_header has no effect: make one with quell \
+                token new NAME --role proxy, and have the proxy send it as X-Quell-Token"
             );
         }
         Arc::new(Self {

@@ -270,20 +270,27 @@ impl Cluster {
             search.pause(failure.clone()).await?;
             let looked = search.bound(|| failure.clone(), self.refresh(Some(&node.address)));
             if let Err(reason) = looked.await {
-                tracing::debug!(%reason, "no server says which has the slots");
+                tracing::debug!(
+                    %reason,
+                    "cannot learn from any server which servers have the slots"
+                );
             }
         }
     }
 
     async fn node_of(self: &Arc<Self>, slot: u16, search: Search) -> Result<Arc<Node>, Failure> {
-        let nobody = || Failure::Unreachable("no server says which has the slots".to_owned());
+        let nobody = || {
+            Failure::Unreachable(
+                "cannot learn from any server which servers have the slots".to_owned(),
+            )
+        };
         loop {
             if let Some(node) = self.map.load().get(slot) {
                 return Ok(Arc::clone(node));
             }
             search.bound(nobody, self.refresh(None)).await?;
             if self.map.load().get(slot).is_none() {
-                let reason = format!("CLUSTERDOWN slot {slot} is nobody's");
+                let reason = format!("CLUSTERDOWN slot {slot} has no server");
                 search.pause(Failure::NotReady(reason)).await?;
             }
         }
@@ -334,7 +341,10 @@ impl Cluster {
             // A key that moves from now on may be missing in the map that is read.
             drop(planned);
             if let Err(failure) = cluster.refresh(None).await {
-                tracing::debug!(%failure, "no server says which has the slots");
+                tracing::debug!(
+                    %failure,
+                    "cannot learn from any server which servers have the slots"
+                );
             }
         });
     }
@@ -402,7 +412,10 @@ impl Cluster {
         for endpoint in over {
             if endpoint.breaker.answered().is_some() {
                 let server = endpoint.name.as_str();
-                tracing::info!(server, "others of the cluster have its keys now");
+                tracing::info!(
+                    server,
+                    "other servers of the cluster have this server's keys now"
+                );
             }
         }
     }

@@ -136,7 +136,7 @@ fn said_unasked(answer: &Value) -> String {
     match answer {
         Value::ServerError(error) => {
             let text: String = error.to_string().chars().take(200).collect();
-            format!("it said without being asked: {text}")
+            format!("unexpected message of the server: {text}")
         }
         _ => "unexpected reply: no command is waiting".to_owned(),
     }
@@ -181,7 +181,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         {
             let mut traffic = self.traffic.lock();
             if traffic.is_left {
-                return Poll::Ready("nobody uses it any more".to_owned());
+                return Poll::Ready("the connection is not used any more".to_owned());
             }
             if !traffic
                 .driver
@@ -495,7 +495,7 @@ mod tests {
             ("+OK\r\n", "unexpected reply: no command is waiting"),
             (
                 "-ERR max number of clients reached\r\n",
-                "it said without being asked: ERR max number of clients reached",
+                "unexpected message of the server: ERR max number of clients reached",
             ),
         ];
         for (text, expected) in said {

@@ -60,8 +60,8 @@ impl Endpoint {
                 run.quiet_until = Some(now + QUIET);
                 tracing::info!(
                     server = %self.name,
-                    "it was started again, or another took over: for {QUIET:?} keys of leased and synced \
-                     limits that it does not have count as used up"
+                    "the server was started again, or another took over: for {QUIET:?}, keys of leased and \
+                    synced limits that the server lacks count as used up"
                 );
             }
             None => {}

@@ -268,7 +268,7 @@ impl Node {
         match id {
             Some(id) => self.endpoint.note_run(id, Instant::now()),
             // A managed service may not allow `INFO`.
-            None => tracing::debug!(server = %self.address, "it does not say its run_id"),
+            None => tracing::debug!(server = %self.address, "the server does not say its run_id"),
         }
         connection.set_timeout(settings.timeout);
         Ok(connection)

@@ -81,7 +81,7 @@ fn bulk(rest: &mut &[u8], length: usize) -> Result<Option<Value>, ReplyError> {
             *rest = after;
             Ok(Some(Value::BulkString(bytes.to_vec())))
         }
-        Some(_) => Err(ReplyError("a text longer than it said")),
+        Some(_) => Err(ReplyError("a text longer than its stated length")),
     }
 }
 

@@ -65,7 +65,9 @@ pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Fa
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(AttemptFailure::Away(failure))) => return Err(failure),
         Ok(Err(AttemptFailure::Moved(_) | AttemptFailure::Ask(_))) => {
-            return Err(Failure::Refused(format!("{address} sends us elsewhere")));
+            return Err(Failure::Refused(format!(
+                "{address} redirects to another server"
+            )));
         }
         Ok(Err(AttemptFailure::Failed(
             failure @ (Failure::Unknown(_) | Failure::Unreachable(_)),

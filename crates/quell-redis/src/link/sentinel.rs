@@ -86,7 +86,7 @@ impl Sentinel {
                 Err(failure @ (Failure::Unreachable(_) | Failure::NotReady(_))) => failure,
                 Err(failure) => return Err(failure),
             };
-            tracing::debug!(%failure, "looking for a primary");
+            tracing::debug!(%failure, "looking for a primary by the sentinels");
             search.pause(failure).await?;
         }
     }
@@ -179,7 +179,7 @@ impl Sentinel {
                 Ok(reply) if is_primary(&reply) => return self.found(node),
                 // It answers calls, late: those tell whether it is a primary.
                 Err(Failure::Overloaded) => return self.found(node),
-                Ok(_) => failure = Failure::Unreachable(format!("{address} is no primary yet")),
+                Ok(_) => failure = Failure::Unreachable(format!("{address} is not a primary yet")),
                 Err(reason) => failure = reason,
             }
         }
@@ -239,8 +239,8 @@ impl Sentinel {
         let address = address.map(|(host, port)| Address::new(host, port));
         address.ok_or_else(|| {
             Failure::Refused(format!(
-                "sentinel {} watches nobody called {:?}: write the name from its configuration as \
-                 ?master=NAME",
+                "sentinel {} watches no primary called {:?}: write the name from its configuration as \
+                ?master=NAME",
                 sentinel.address, self.name
             ))
         })

@@ -28,7 +28,7 @@ pub(super) enum NoAnswer {
     #[error("the connection was broken already")]
     Unsent,
     /// Nothing of it was written, because earlier commands have no answer.
-    #[error("no answer to what was sent before")]
+    #[error("earlier commands have no answer yet")]
     Silent,
     /// Nothing of it was written, because too many commands wait.
     #[error("too many calls wait")]

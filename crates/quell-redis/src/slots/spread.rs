@@ -300,7 +300,10 @@ impl<'a> SpreadClaim<'a> {
         let ended = run_at(self.request.servers, locations, &arguments).await;
         let ended = ended.into_iter().try_for_each(|ended| ended.map(|_| ()));
         ended.inspect_err(|failure| {
-            tracing::debug!(%failure, "a part of a claim remains until its time is over");
+            tracing::debug!(
+                %failure,
+                "cannot cancel a part of a claim; the part expires by itself"
+            );
         })
     }
 

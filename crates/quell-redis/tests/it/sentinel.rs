@@ -131,7 +131,10 @@ async fn a_name_that_nobody_watches_is_an_error_that_says_so() {
         .replace("master=shop", "master=shoe");
     let store = RedisStore::builder(url.parse().unwrap()).timeout(60 * SECOND);
     let error = store.build().ping().await.unwrap_err().to_string();
-    assert!(error.contains("watches nobody called \"shoe\""), "{error}");
+    assert!(
+        error.contains("watches no primary called \"shoe\""),
+        "{error}"
+    );
 }
 
 /// The usual layout: the primary and the first sentinel on the machine that is lost. The timeout is

@@ -117,7 +117,7 @@ fn seen(shared: &Shared, id: u64, own: &Result<Arc<Candidate>, String>) -> Candi
             });
             seen.keys = keys.collect();
         }
-        Ok(_) => "somebody stopped it at this server, or started another one there"
+        Ok(_) => "the candidate was stopped at this server, or another one was started there"
             .clone_into(&mut seen.refused),
         Err(why) => seen.refused.clone_from(why),
     }

@@ -160,7 +160,7 @@ fn check_header(header: &str) -> Result<(), String> {
     match header.bytes().all(is_of_name) {
         true => Ok(()),
         false => Err(format!(
-            "`{header}` is no name of a header: write one such as x-tenant"
+            "`{header}` is not the name of a header: write one such as x-tenant"
         )),
     }
 }

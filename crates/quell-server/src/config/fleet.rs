@@ -60,8 +60,7 @@ fn check_alone(config: &Config) -> Result<(), ConfigError> {
     ];
     match said.into_iter().find(|(_, said)| *said) {
         Some((key, _)) => {
-            let reason =
-                "this server is no node of a fleet: write fleet, the URL of a coordinator, as well";
+            let reason = "this server is not a node of a fleet: write fleet, the URL of a coordinator, as well";
             Err(field(key, reason))
         }
         None => Ok(()),
@@ -82,7 +81,10 @@ mod tests {
             ),
             ("fleet_member = '1'", "fleet_member: this server is no node"),
             ("rules = ['fleet']", "rules: the rules of a fleet come from"),
-            ("fleet = ['a']", "fleet: `a` is no URL of a coordinator"),
+            (
+                "fleet = ['a']",
+                "fleet: `a` is not the URL of a coordinator",
+            ),
             (
                 "fleet = ['http://10.0.0.1:1']\nfleet_member = '1'",
                 "fleet: http://10.0.0.1:1 is not TLS",

@@ -20,8 +20,8 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
             tracing::warn!(
                 limits = first(missing.iter().map(|name| &**name)),
                 count = missing.len(),
-                "rules of this node are of the fleet, and its coordinators do not share their limits: calls \
-                 on them are refused; give the coordinators the same rules"
+                "the coordinators do not share the limits of some of this node's rules: calls on these \
+                rules are refused; give the coordinators the same rules"
             );
         }
         told = missing;

@@ -36,7 +36,7 @@ impl History {
         };
         let kept = read(&path, FORMAT).unwrap_or_else(|error| {
             let file = path.display();
-            tracing::warn!(%file, %error, "the console's history cannot be read: it begins anew");
+            tracing::warn!(%file, %error, "cannot read the console's history; a new one begins");
             Kept::default()
         });
         Self::restore(kept)
@@ -67,7 +67,7 @@ impl History {
         };
         if let Err(error) = write(&path, FORMAT, &kept) {
             let file = path.display();
-            tracing::warn!(%file, %error, "the console's history cannot be written");
+            tracing::warn!(%file, %error, "cannot write the console's history");
         }
     }
 }

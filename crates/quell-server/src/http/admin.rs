@@ -51,7 +51,7 @@ impl WantedBans {
                 ("most", Ok(number @ 1..=MAX_BANS)) => wanted.most = number,
                 ("most", _) => {
                     let detail =
-                        format!("most={value} is no number of bans: write 1 to {MAX_BANS}");
+                        format!("most={value} is not a number of bans: write 1 to {MAX_BANS}");
                     return Err(reply::invalid(detail));
                 }
                 ("domain", _) => wanted.domain = Some(value.into_owned()),
@@ -151,7 +151,7 @@ pub(super) fn banning(length: Option<&str>) -> Result<Action<'static>, String> {
     match length.map(parse_duration) {
         Some(Ok(Duration::ZERO)) => Err("write a duration longer than 0, such as 10m".to_owned()),
         Some(length) => length.map(|length| Action::Ban(length, None)),
-        None => Err("how long? write \"for\": \"10m\"".to_owned()),
+        None => Err("a ban needs a length: write \"for\": \"10m\"".to_owned()),
     }
 }
 

@@ -179,7 +179,8 @@ impl Parameters {
                     let status = number.and_then(|number| StatusCode::from_u16(number).ok());
                     deny_status = Some(status.ok_or_else(|| {
                         wrong(format!(
-                            "deny_status={value} is no refusal: write 400 to 599, such as 403"
+                            "deny_status={value} is not the status of a refusal: write 400 to 599, such as \
+                            403"
                         ))
                     })?);
                 }
@@ -188,8 +189,9 @@ impl Parameters {
         }
         let domain = match domain {
             Some(domain) => domain,
-            None => only_domain(rules, caller)
-                .ok_or_else(|| wrong("which domain? write /v1/authorize?domain=NAME".to_owned()))?,
+            None => only_domain(rules, caller).ok_or_else(|| {
+                wrong("the domain is missing: write /v1/authorize?domain=NAME".to_owned())
+            })?,
         };
         Ok(Self {
             domain,

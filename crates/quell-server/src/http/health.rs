@@ -200,7 +200,7 @@ impl HealthBody {
             if store.failure.is_none() && store.gone {
                 let servers = store.gone_servers.join(", ");
                 troubles.push(format!(
-                    "Redis {servers} does not answer, and nobody asked it since"
+                    "Redis {servers} does not answer, and no call was sent to it since"
                 ));
             }
             troubles.extend(store.warnings.iter().cloned());

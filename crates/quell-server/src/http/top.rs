@@ -46,7 +46,7 @@ impl Parameters {
                 ("count", Ok(count @ 1..=MAX_KEYS), _) => read.count = count,
                 ("count", ..) => {
                     let detail =
-                        format!("count={value} is no number of keys: write 1 to {MAX_KEYS}");
+                        format!("count={value} is not a number of keys: write 1 to {MAX_KEYS}");
                     return Err(reply::invalid(detail));
                 }
                 ("hash", _, "true") => read.hash = true,

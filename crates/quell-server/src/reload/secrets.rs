@@ -74,7 +74,9 @@ impl Secrets {
                 shared.metrics.reload_failures.add(1);
                 let source = error.source().map(|source| format!(" ({source})"));
                 let reason = format!("{error}{}", source.unwrap_or_default());
-                tracing::error!("the {name} cannot be used: those in force stay: {reason}");
+                tracing::error!(
+                    "cannot use the changed {name}; the earlier ones stay in force: {reason}"
+                );
                 attempts.failed(vec![reason]);
                 false
             }

@@ -288,7 +288,7 @@ fn a_token_learns_of_its_own_domains_only() {
     }
     // Nor is it told what the only domain is.
     let answer = guarded.request(("GET", "/v1/authorize", ""), &bank);
-    answer.assert_problem(400, "which domain?");
+    answer.assert_problem(400, "the domain is missing");
     let ask = bearer(guarded.token(Role::Ask));
     let answer = guarded.request(("POST", "/v1/acquire", query), &ask);
     answer.assert_problem(404, "write one of shop");

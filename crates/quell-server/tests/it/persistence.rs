@@ -233,9 +233,9 @@ fn torn_and_foreign_files_and_those_of_another_format_are_refused() {
         assert!(error.contains(&told), "{error}");
     }
     fs::write(&file, b"REDIS0011 something else entirely").unwrap();
-    assert!(refusal(&mut server).contains("is no snapshot of Quell"));
+    assert!(refusal(&mut server).contains("is not a snapshot of Quell"));
     fs::write(&file, b"").unwrap();
-    assert!(refusal(&mut server).contains("is no snapshot of Quell"));
+    assert!(refusal(&mut server).contains("is not a snapshot of Quell"));
     fs::write(&file, &sound).unwrap();
     server.start().unwrap();
     assert_eq!(server.metric("quell_keys").as_deref(), Some("20"));
@@ -295,8 +295,8 @@ fn a_disk_that_takes_nothing_shows_in_health_and_metrics() {
 fn a_pipe_in_place_of_a_file_is_refused_at_once() {
     let log = KEPT.to_owned() + "\ndecision_log = 'DIR/data/decisions'";
     for (name, told) in [
-        ("snapshot.quell", "is no regular file: move it away"),
-        ("quell.lock", "is no regular file: move it away"),
+        ("snapshot.quell", "is not a regular file: move it away"),
+        ("quell.lock", "is not a regular file: move it away"),
         ("decisions", "it is a pipe: write - for standard output"),
     ] {
         let mut server = Fixture::prepare(SHOP, &log);

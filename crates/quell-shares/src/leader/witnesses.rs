@@ -65,9 +65,9 @@ impl fmt::Display for Unproven {
         }
         write!(
             f,
-            " numbers that the configuration store has not given, which proves nothing: this coordinator \
-             leads on. If the store was restored from a backup, raise the generation to {} or more \
-             (docs/fleet.md); if it was not, look for who has the credential of a node",
+            " numbers that the configuration store has not issued, which proves nothing: this coordinator \
+            leads on. If the store was restored from a backup, raise the generation to {} or more \
+            (docs/fleet.md); if it was not, look for who has the credential of a node",
             self.least_generation
         )
     }

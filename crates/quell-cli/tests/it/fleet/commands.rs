@@ -275,7 +275,7 @@ fn rules_are_followed_and_a_mistake_changes_nothing() {
     rate(300);
     folder.write("shop.yaml", &RULES.replace("200/s", "many"));
     let says = |text: &str| until(text, || coordinator.log().contains(text).then_some(()));
-    says("the rules have mistakes; the limits stay as they are");
+    says("the rules have mistakes; the limits in force stay");
     folder.write(
         "shop.yaml",
         &RULES.replace("rung: shares, cluster_size: auto", "shadow: true"),
@@ -376,7 +376,7 @@ fn mistakes_of_a_coordinator_say_what_to_write() {
         (
             &["--etcd", "localhost:2379", "--rules", &shares],
             2,
-            "is no URL of etcd",
+            "is not a URL of etcd",
         ),
         (
             &["--embedded", &file, "--rules", &none],

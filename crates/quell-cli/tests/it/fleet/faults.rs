@@ -45,7 +45,12 @@ fn a_full_disk_is_seen_and_a_dead_node_is_in_the_first_line() {
     assert!(weight.stderr.contains("fleet.db"), "{weight:?}");
     coordinator.until_metric("quell_fleet_store_writes", |writes| writes == 0.0);
     let log = coordinator.log();
-    assert_eq!(log.matches("cannot be written").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("cannot write the fleet's record: nodes")
+            .count(),
+        1,
+        "{log}"
+    );
     one.until_it_is("granted");
     std::fs::remove_dir(&in_the_way).unwrap();
     two.until_it_is("granted");
@@ -197,7 +202,7 @@ fn a_node_that_is_killed_and_starts_again_is_not_cut_off_unless_it_is_alone() {
         count(status, "active") == 1 && status["nodes"][0]["incarnation"] == "2"
     });
     assert_eq!(status["nodes"][0]["weight"], 1);
-    let told = "a node names another weight than its seat has, which stays";
+    let told = "a node joined with another weight than its seat has";
     coordinator.log_with(told);
 
     // One that leaves has another seat when it is back.

@@ -77,8 +77,8 @@ fn a_limit_of_a_group_is_shared_by_its_nodes_alone() {
         });
     }
     let node = nodes[0].server.as_ref().unwrap();
-    let log = node.log_with("for groups of the fleet that it is not in");
-    assert!(!log.contains("do not share their limits"), "{log}");
+    let log = node.log_with("for groups of the fleet that this node is not in");
+    assert!(!log.contains("do not share the limits of"), "{log}");
 
     // The rule moves to another group: its nodes have it, and the one before has it no more.
     folder.write("shop.yaml", &rules("").replace("group: eu", "group: gpu"));

@@ -330,7 +330,7 @@ impl Large {
     /// the wall clock is ahead of it, once it is right again. The node ends its lease, although nobody can tell
     /// it anything.
     fn suspend_node(&self) {
-        let stopped = "the machine was stopped, and its clock did not count that: leases end";
+        let stopped = "the machine was suspended and its clock stood still: this node's leases end";
         self.ask_only(0);
         let node = &self.nodes[0];
         let clock = node.clock.as_ref().unwrap();
@@ -365,7 +365,7 @@ impl Large {
         leader.clock.as_ref().unwrap().set(30.0);
         until("it does not lead on", || {
             let log = leader.log();
-            log.contains("the machine was stopped: this coordinator does not lead on")
+            log.contains("the machine was suspended: this coordinator gives up the lead")
                 .then_some(())
         });
         self.coordinators.leader(epoch);

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// More than they ask for.
 const AMPLE: &str = "100000/s, burst: 20000";
 
-const TAKEN_BACK: &str = "a rollout left its band and is taken back";
+const TAKEN_BACK: &str = "a rollout went beyond its bounds and is taken back";
 
 fn rules(limit: &str) -> String {
     RULES.replace("200/s, burst: 40", limit)

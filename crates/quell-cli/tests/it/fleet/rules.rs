@@ -378,7 +378,7 @@ fn sources_with_mistakes_say_what_to_write() {
     for (source, code, expected) in [
         ("fleet", 2, "--rules: nodes follow their coordinators"),
         ("a.yaml,redis://h", 2, "or one store"),
-        ("etcd://h", 2, "is no name of rules"),
+        ("etcd://h", 2, "is not a name of rules"),
         (
             &*empty,
             1,

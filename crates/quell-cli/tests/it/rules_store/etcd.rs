@@ -100,7 +100,7 @@ fn etcd_with_a_login() {
 #[test]
 fn urls_of_etcd_with_mistakes_say_what_to_write() {
     for (url, expected) in [
-        ("etcd://localhost", "--store: \"\" is no name of rules"),
+        ("etcd://localhost", "--store: \"\" is not a name of rules"),
         ("etcd://me:secret@h/shop", "set QUELL_ETCD_USER"),
         ("etcd://h:0/shop", "\"h:0\" is no host"),
     ] {

@@ -158,7 +158,7 @@ fn a_bad_version_keeps_the_old_rules_and_everybody_knows() {
     // A rollback repairs it, although the change cannot be described.
     let told = shelf.run(&["rollback", "1"]);
     assert!(
-        told.stderr.contains("it is not told what changes"),
+        told.stderr.contains("the change is not described"),
         "{told:?}"
     );
     assert!(told.expect_success().contains("version 4 is in"));

@@ -171,7 +171,7 @@ fn of_two_who_push_at_once_one_is_told() {
         let won = runs.iter().filter(|run| run.status.success()).count();
         assert_eq!(won, 1, "{runs:?}");
         let lost = runs.iter().find(|run| !run.status.success()).unwrap();
-        let is_told = lost.stderr.contains("somebody came first")
+        let is_told = lost.stderr.contains("another push came first")
             || lost.stderr.contains("made from version");
         assert!(is_told && lost.code() == Some(1), "{lost:?}");
         wins += 1;

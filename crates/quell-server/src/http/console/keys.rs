@@ -260,7 +260,7 @@ impl Found {
             Some(found)
         };
         let found = console.shell.work(work).await?;
-        found.ok_or_else(|| reply::invalid("these entries are no query".to_owned()).into())
+        found.ok_or_else(|| reply::invalid("these entries are not a valid query".to_owned()).into())
     }
 
     /// Application of the rules to a query that was answered by `verdict`, and the answer of the rule's key

@@ -76,7 +76,7 @@ fn nothing_that_was_typed_about_a_key_is_lost() {
     };
     for (more, told) in [
         ("action=ban&for=soon", "soon"),
-        ("action=ban", "how long?"),
+        ("action=ban", "a ban needs a length"),
         ("action=rob", "write ban, lift or forgive"),
     ] {
         let shown = change(&format!("{more}&cost=3&reason=%3Cb%3Ewhy"));
