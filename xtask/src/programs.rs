@@ -24,8 +24,8 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Has a command of another workspace build into the product's folder, and by its profile: what both depend
-/// on is built once.
+/// Lets a command of another workspace build into the product's folder, and by its profile: what both
+/// depend on is built once.
 pub(crate) fn share_target(command: &mut Command, target: &Path) {
     command.env("CARGO_TARGET_DIR", target);
     for profile in ["DEV", "DEV_BUILD_OVERRIDE"] {

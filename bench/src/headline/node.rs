@@ -21,7 +21,7 @@ use super::{BIN, DOMAIN, host_time};
 /// Pause of the load when it has asked what is due.
 const REST: Duration = Duration::from_millis(1);
 
-/// So many calls are dated by one reading of the clock.
+/// Number of calls that are dated by one reading of the clock.
 const CHUNK: u32 = 64;
 
 /// Calls that became due while the process did not run are asked later, up to those of so long.

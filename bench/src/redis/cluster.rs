@@ -224,7 +224,7 @@ impl Primaries {
         format!("redis+cluster://{}", hosts.collect::<Vec<_>>().join(","))
     }
 
-    /// Of each, in microseconds.
+    /// Processor time of each, in microseconds.
     fn processor_times(&self) -> Result<Vec<f64>> {
         let each = self.servers.iter();
         each.map(|(_, address)| Wire::connect(*address)?.processor_time())

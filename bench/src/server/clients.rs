@@ -26,9 +26,9 @@ pub(super) struct Target {
 /// Load of each connection of `redis-benchmark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// It sends so many commands before it waits.
+    /// The client sends so many commands before it waits.
     Pipeline(u32),
-    /// It sends one command, and is closed.
+    /// The client sends one command, and is closed.
     OneCommand,
 }
 

@@ -16,7 +16,7 @@ pub(crate) enum Exit {
     Failed = 1,
     /// Something on the command line is wrong: 2.
     Usage = 2,
-    /// There is no answer, so nobody knows whether it would be a refusal: 3.
+    /// No answer came, so it is unknown whether it would be a refusal: 3.
     NoAnswer = 3,
 }
 

@@ -139,7 +139,7 @@ mod tests {
         let writer = Arc::clone(&kept);
         let lines = tracing_subscriber::fmt()
             .with_ansi(false)
-            .with_writer(move || Kept(Arc::clone(&writer)))
+            .with_writer(move || LogBuffer(Arc::clone(&writer)))
             .fmt_fields(fields());
         let hostile = "a\u{1b}[2J\nERROR forged\u{202e}";
         tracing::subscriber::with_default(lines.finish(), || {
@@ -157,7 +157,7 @@ mod tests {
         let kept: Arc<Mutex<Vec<u8>>> = Arc::default();
         let writer = Arc::clone(&kept);
         let lines = tracing_subscriber::fmt()
-            .with_writer(move || Escaped(Kept(Arc::clone(&writer))))
+            .with_writer(move || Escaped(LogBuffer(Arc::clone(&writer))))
             .json()
             .flatten_event(true);
         let hostile = "a\u{1b}[2J\n{}\u{9b}1m\u{7f}\u{202e}\u{e0041}";
@@ -174,9 +174,9 @@ mod tests {
         assert_eq!(read["message"], format!("by hand: {hostile}"));
     }
 
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }

@@ -46,7 +46,7 @@ entries = [{ entry = \"tenant\", headers = [\"x-tenant\"], reading = \"plain\" }
 ```
 ";
 
-/// So many commands have an option that stands once on the page.
+/// Number of commands from which on a common option stands once on the page.
 const SHARED: usize = 3;
 
 fn page() -> String {
@@ -148,7 +148,7 @@ fn section(page: &mut String, command: &Command, parent: &str, level: usize, sha
     }
 }
 
-/// So many examples of a command are on the page; its help has all.
+/// Number of examples of a command on the page; its help has all.
 const EXAMPLES: usize = 2;
 
 /// The first examples, without their heading. Further lines of one are indented.
@@ -289,7 +289,7 @@ fn help_and_default(arg: &Arg) -> (String, String) {
     }
 }
 
-/// Nothing for an option that is off, or a text that is empty, unless it is said.
+/// Default of an option; empty for one that is off, or a text that is empty, unless it is said.
 fn shown_default(default: &str) -> String {
     match default {
         "" | "false" => String::new(),

@@ -36,7 +36,7 @@ pub(crate) struct Place {
 }
 
 impl Id {
-    /// It waits for `wait` more.
+    /// Lets an id wait for `wait` more.
     pub(crate) fn postpone(&mut self, wait: Duration, now: Monotonic) {
         let stay = self.delay.saturating_add(self.keep);
         self.due = now.saturating_add(wait.saturating_add(stay));

@@ -46,8 +46,8 @@ pub struct Charge<'r> {
     pub shadow: bool,
     /// The start and end of the current calendar window, if the limit has one.
     pub edges: Option<Edges>,
-    /// Until when, by the clock of a shared store, the key's state is known to exist there. If the store has
-    /// none before that, it has lost it, and the key counts as used up.
+    /// Instant, by the clock of a shared store, until which the key's state is known to exist there. If the
+    /// store has none before that, it has lost it, and the key counts as used up.
     pub exists_until: Option<Wall>,
     /// True if the rule sets the cost (`cost: 1`), so that settling with the real cost does not change it.
     pub counts_calls: bool,
@@ -132,7 +132,7 @@ struct Origins {
     pairs: Vec<Origin>,
 }
 
-/// That a charge is for a descriptor.
+/// Link from a charge to its descriptor.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
     /// The descriptor's index in the query.
@@ -191,7 +191,7 @@ impl<'r> LimitSet<'r> {
         self.account = account;
     }
 
-    /// Whose part of scarce places the set takes up.
+    /// Account whose part of scarce places the set takes up.
     #[must_use]
     pub const fn account(&self) -> Account {
         self.account

@@ -46,7 +46,7 @@ pub enum CutOff {
     Share,
     /// A tenth of its static share.
     Floor,
-    /// Nothing.
+    /// No quota.
     Deny,
 }
 

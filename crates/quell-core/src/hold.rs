@@ -108,7 +108,7 @@ pub enum OnExpiry {
     /// Its estimate stays charged. The default, since the caller may have used it.
     #[default]
     Charge,
-    /// It is given back.
+    /// The charge is given back.
     Release,
 }
 
@@ -148,12 +148,12 @@ pub struct HoldView {
 /// State of a hold: it waits, or it is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is charged at this instant, and not before.
+    /// The charge is made at this instant, and not before.
     Waiting {
         /// Instant at which its turn comes.
         go: Monotonic,
     },
-    /// It is charged.
+    /// The charge is made.
     Taken {
         /// Instant at which it was charged.
         taken: Monotonic,

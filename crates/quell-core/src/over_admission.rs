@@ -76,7 +76,7 @@ pub enum Supply {
     Steady(u64, Duration),
     /// As they were charged, one after the other or a segment at a time: on average this many in this time.
     ByEntry(u64, Duration),
-    /// So many at once, each time.
+    /// Units that come at once, each time.
     InBatches(u64, Duration),
     /// All at once when a window of this length, at least, ends. A lease ends with its window.
     AtOnce(Duration),
@@ -346,7 +346,7 @@ impl LeaseTerms {
     }
 }
 
-/// So many in this time, per second, rounded up.
+/// Units per second for this count in this time, rounded up.
 fn per_second(count: u64, time: Duration) -> u64 {
     let nanos = u128::from(saturating_nanos(time)).max(1);
     let all = (u128::from(count) * 1_000_000_000).div_ceil(nanos);

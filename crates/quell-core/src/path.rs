@@ -24,7 +24,7 @@ pub struct PathReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathError {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     NoSlash,
     /// A `%` without two hexadecimal digits.
     BadEscape,

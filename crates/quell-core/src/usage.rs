@@ -8,7 +8,7 @@ use crate::time::{Monotonic, Wall};
 /// The use, per algorithm. Any value is safe: an impossible one counts as at most fully used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Usage {
-    /// Nothing: the same as no state at all.
+    /// No usage: the same as no state at all.
     #[default]
     Rest,
     /// `token_bucket` with continuous refill.
@@ -81,7 +81,7 @@ pub enum Usage {
         used: u64,
         /// Time that one call takes, in nanoseconds.
         unit: u64,
-        /// Until when that is remembered.
+        /// Instant until which the time is remembered.
         until: Monotonic,
     },
     /// `concurrency` that learns its ceiling.
@@ -125,6 +125,6 @@ pub struct LearnedCeiling {
     pub sum: u64,
     /// The most permits held when one of them was given back.
     pub peak: u64,
-    /// Until when all this is remembered.
+    /// Instant until which all this is remembered.
     pub until: Monotonic,
 }

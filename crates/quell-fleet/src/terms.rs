@@ -27,7 +27,7 @@ impl NodeTerms {
     /// token has the same part for each seat.
     pub const WEIGHT: u32 = 1;
 
-    /// Whoever comes may be anything: there are no credentials.
+    /// Terms without credentials: every caller may be any member.
     pub const ANY: Self = Self {
         members: None,
         weight: u32::MAX,

@@ -32,7 +32,7 @@ pub const MAX_URL: usize = 1_000;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// It says nothing, or something that only a later version knows.
+    /// The message is empty, or has something that only a later version knows.
     #[error(
         "the message is empty or of a later version: are all processes of the fleet up to date?"
     )]

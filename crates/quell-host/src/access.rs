@@ -78,12 +78,12 @@ pub fn check_credentials(name: &str, text: &str) -> Result<(), CredentialsError>
 #[derive(Debug)]
 pub struct Access {
     /// None: everybody may do everything.
-    credentials: Option<Followed>,
+    credentials: Option<ReloadedCredentials>,
 }
 
 /// Credentials that are read again when they change.
 #[derive(Debug)]
-struct Followed {
+struct ReloadedCredentials {
     source: SecretSource,
     in_force: ArcSwap<InForce>,
     /// Held from reading to storing, so that an older text of the file never replaces a newer one.
@@ -159,7 +159,7 @@ impl Access {
     /// A text that says what is wrong with them, and what to write instead.
     pub fn open(source: Option<&SecretSource>) -> Result<Self, CredentialsError> {
         let followed = |source: &SecretSource| {
-            Ok::<_, CredentialsError>(Followed {
+            Ok::<_, CredentialsError>(ReloadedCredentials {
                 source: source.clone(),
                 in_force: ArcSwap::from_pointee(InForce {
                     credentials: Credentials::read(source)?,

@@ -16,7 +16,7 @@ use crate::body;
 use crate::caller::{address, caller};
 use crate::candidate::About;
 use crate::console::host::Host;
-use crate::detach::ToTheEnd as _;
+use crate::detach::DetachOnDisconnect as _;
 use crate::history::{Change, origin};
 use crate::newest_rules::Newest;
 use crate::proposal::Proposal;

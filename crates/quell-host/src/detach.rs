@@ -19,12 +19,12 @@ use crate::reply;
 const MOST: usize = 16;
 
 /// Routes that make changes.
-pub trait ToTheEnd {
+pub trait DetachOnDisconnect {
     /// Ends what these routes begin.
     fn detach_on_disconnect(self) -> Self;
 }
 
-impl<S: Clone + Send + Sync + 'static> ToTheEnd for Router<S> {
+impl<S: Clone + Send + Sync + 'static> DetachOnDisconnect for Router<S> {
     fn detach_on_disconnect(self) -> Self {
         let places = Arc::new(Semaphore::new(MOST));
         self.route_layer(from_fn_with_state(places, end))

@@ -201,8 +201,8 @@ fn fail_all(queued: Vec<QueuedCall>, failure: &Failure) {
 enum Entry {
     /// Its caller sends it, alone.
     Alone(InFlightCall),
-    /// It is queued for a batch. The flag says whether a call that was sent alone is in flight, and may
-    /// have been abandoned.
+    /// The call is queued for a batch. The flag says whether a call that was sent alone is in flight, and
+    /// may have been abandoned.
     Queued(oneshot::Receiver<CallOutcome>, bool),
 }
 

@@ -94,7 +94,7 @@ pub(crate) struct Queue<T> {
     /// The time in which calls waited, and how many were answered in it.
     busy: Duration,
     answered: u32,
-    /// Until when that is counted, while calls wait.
+    /// Instant until which that is counted, while calls wait.
     counted: Option<Instant>,
     /// Instant at which calls last waited.
     last: Option<Instant>,

@@ -10,7 +10,7 @@ use crate::encode::{NONE, micros_up, number};
 /// says so.
 const MIN_GIVEN_EXPIRY: Duration = Duration::from_secs(600);
 
-/// Whose clock decides.
+/// Clock that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StoreClock {
     /// The store's, one for all servers. The caller's time is ignored.

@@ -53,7 +53,7 @@ impl Value {
         }
     }
 
-    /// It as a type; `None` if it is not one.
+    /// Converts the value to a type; `None` if it is not one.
     pub(crate) fn read<T: FromValue>(self) -> Option<T> {
         T::from_value(self)
     }
@@ -222,7 +222,7 @@ impl Argument for [&str] {
     }
 }
 
-/// Nothing is no argument.
+/// `None` is no argument.
 impl<A: Argument> Argument for Option<A> {
     fn add_to(&self, command: &mut Cmd) {
         if let Some(argument) = self {

@@ -59,9 +59,9 @@ const TOO_WIDE: &str = "one query holds at most 256 limits on a cluster: ask for
 
 /// State of an id's pointer: the id may be claimed, or not.
 enum PointerState {
-    /// It may, and this is its pointer.
+    /// The id may be claimed, and this is its pointer.
     Free(Pointer),
-    /// It was claimed before, and this is the answer.
+    /// The id was claimed before, and this is the answer.
     Answered(ClaimReply),
 }
 

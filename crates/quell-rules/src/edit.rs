@@ -52,7 +52,7 @@ pub enum EditError {
     /// The rules would have mistakes after the edit.
     #[error("the rule would not be sound:{}", lines(.0))]
     After(Vec<Problem>),
-    /// There is no such rule.
+    /// The rule does not exist.
     #[error("no rule `{name}`{}", instead(meant.as_deref()))]
     NoRule {
         /// The name that was given.

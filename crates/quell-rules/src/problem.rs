@@ -229,7 +229,7 @@ impl Sink {
         self.sound.contains(entry)
     }
 
-    /// There is nothing to say of the name of an entry.
+    /// Notes that the name of an entry has no problem.
     pub(crate) fn note_sound(&mut self, entry: &str) {
         self.sound.insert(entry.to_owned());
     }

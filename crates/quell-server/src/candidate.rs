@@ -54,7 +54,7 @@ pub(crate) struct Candidate {
 pub(crate) struct Unchanged(HashMap<Arc<str>, HashSet<Arc<str>>>);
 
 impl Unchanged {
-    /// Those of `candidate` that are in force.
+    /// Rules of `candidate` that are in force.
     pub(crate) fn between(in_force: &RuleSet, candidate: &[DomainRules]) -> Self {
         let before: Vec<DomainRules> = { in_force.domains() }
             .map(|domain| {

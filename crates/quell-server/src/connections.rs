@@ -68,7 +68,7 @@ impl Connections {
         text
     }
 
-    /// Has every connection answer what it received, and close.
+    /// Lets every connection answer what it received, and close.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let all: Vec<_> = self.open.lock().values().cloned().collect();

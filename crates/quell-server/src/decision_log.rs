@@ -59,7 +59,7 @@ pub(crate) struct DecisionLog {
 #[derive(Debug)]
 enum Message {
     /// A decision, and what it has of the queue's bytes.
-    Decided(Decided, BudgetShare),
+    Decided(QueryRecord, BudgetShare),
     /// Look what is [`WriterOrders`].
     Look,
 }
@@ -75,7 +75,7 @@ struct WriterOrders {
 
 /// Decision on one query.
 #[derive(Debug)]
-struct Decided {
+struct QueryRecord {
     time: Wall,
     /// By the clock of the store that decided, if it has one.
     store_time: Option<Wall>,
@@ -83,23 +83,23 @@ struct Decided {
     degraded: bool,
     domain: String,
     /// Empty: no rule decided.
-    decisions: Vec<OfRule>,
+    decisions: Vec<RuleRecord>,
 }
 
 /// Decision of one rule.
 #[derive(Debug)]
-struct OfRule {
+struct RuleRecord {
     rule: Arc<str>,
     key: Box<[u8]>,
     shadow: bool,
     decision: Decision,
 }
 
-impl Decided {
+impl QueryRecord {
     /// Bytes that it takes.
     fn size(&self) -> usize {
         let keys = self.decisions.iter().map(|of_rule| of_rule.key.len());
-        let decisions = self.decisions.capacity() * size_of::<OfRule>();
+        let decisions = self.decisions.capacity() * size_of::<RuleRecord>();
         size_of::<Message>() + self.domain.capacity() + decisions + keys.sum::<usize>()
     }
 }
@@ -191,13 +191,13 @@ impl DecisionLog {
         }
     }
 
-    /// Has the file opened again, before the next line.
+    /// Lets the file be opened again, before the next line.
     pub(crate) fn reopen(&self) {
         self.wanted.reopen.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Has what is waiting written, and waits until it is, for at most as long as this.
+    /// Lets the waiting lines be written, and waits until they are, for at most as long as this.
     pub(crate) fn stop(&self, at_most: Duration) {
         self.wanted.stop.store(true, Ordering::Release);
         self.wake();
@@ -214,7 +214,7 @@ impl DecisionLog {
     }
 }
 
-fn decided(event: &Event<'_>) -> Decided {
+fn decided(event: &Event<'_>) -> QueryRecord {
     match event {
         Event::Query {
             now,
@@ -225,13 +225,13 @@ fn decided(event: &Event<'_>) -> Decided {
             ..
         } => {
             let pairs = set.charges().iter().zip(&verdict.decisions);
-            let of_rule = pairs.map(|(charge, decided)| OfRule {
+            let of_rule = pairs.map(|(charge, decided)| RuleRecord {
                 rule: Arc::clone(&decided.rule),
                 key: set.key(charge).as_bytes().into(),
                 shadow: decided.shadow,
                 decision: decided.decision,
             });
-            Decided {
+            QueryRecord {
                 time: now.wall,
                 store_time: *store_time,
                 degraded: verdict.degraded,
@@ -245,12 +245,12 @@ fn decided(event: &Event<'_>) -> Decided {
             decision,
             store_time,
             ..
-        } => Decided {
+        } => QueryRecord {
             time: now.wall,
             store_time: *store_time,
             degraded: false,
             domain: String::new(),
-            decisions: vec![OfRule {
+            decisions: vec![RuleRecord {
                 rule: Arc::from(AD_HOC_RULE),
                 key: (*key).into(),
                 shadow: false,

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use hold::HoldAction;
 use quell_host::candidate_routes::Candidacy;
 use quell_host::console::host::Host;
-use quell_host::detach::ToTheEnd as _;
+use quell_host::detach::DetachOnDisconnect as _;
 use quell_host::login;
 use quell_host::{body, caller, reply, requests};
 

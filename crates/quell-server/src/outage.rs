@@ -20,12 +20,12 @@ pub(crate) struct OutageEffects {
     shared: BTreeMap<NonZeroU32, usize>,
     refuse: usize,
     allow: usize,
-    /// They declare no answer.
+    /// Number of rules that declare no answer.
     fail: usize,
 }
 
 impl OutageEffects {
-    /// Those of the rules in force.
+    /// Effects of the rules in force.
     pub(crate) fn new(rules: &RuleSet) -> Self {
         let mut effects = Self::default();
         for (_, active) in rules.all() {

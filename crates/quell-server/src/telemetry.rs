@@ -14,7 +14,7 @@ use quell_core::time::Monotonic;
 use crate::candidate::Candidates;
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
-use crate::top::{Refusal, Top, Why};
+use crate::top::{Refusal, RefusalReason, Top};
 use crate::traces::Traces;
 
 /// One in so many answers to `CL.THROTTLE` is timed, since reading the clock again takes a tenth of the
@@ -77,10 +77,10 @@ impl Telemetry {
                 continue;
             }
             let why = match retry {
-                _ if decision.banned => Why::Banned,
-                _ if verdict.degraded => Why::Degraded,
-                RetryAfter::Never => Why::Cost,
-                RetryAfter::After(_) => Why::Used,
+                _ if decision.banned => RefusalReason::Banned,
+                _ if verdict.degraded => RefusalReason::Degraded,
+                RetryAfter::Never => RefusalReason::Cost,
+                RetryAfter::After(_) => RefusalReason::Used,
             };
             let cost = charge.cost.get();
             let refusal = Refusal { at, cost, why };

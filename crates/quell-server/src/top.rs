@@ -74,12 +74,12 @@ struct Known {
 pub(crate) struct Refusal {
     pub(crate) at: Monotonic,
     pub(crate) cost: u64,
-    pub(crate) why: Why,
+    pub(crate) why: RefusalReason,
 }
 
 /// Reason of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Why {
+pub(crate) enum RefusalReason {
     /// The key has used what its limit allows.
     Used,
     /// No key may ever have that much at once.
@@ -313,7 +313,7 @@ mod tests {
             .collect()
     }
 
-    fn refusal(seconds: u64, why: Why) -> Refusal {
+    fn refusal(seconds: u64, why: RefusalReason) -> Refusal {
         Refusal {
             at: at(seconds),
             cost: 1,
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn note(top: &Top, key: &[u8], seconds: u64, times: u64) {
-        (0..times).for_each(|_| top.note(key, refusal(seconds, Why::Used)));
+        (0..times).for_each(|_| top.note(key, refusal(seconds, RefusalReason::Used)));
     }
 
     #[test]
@@ -351,12 +351,12 @@ mod tests {
         let top = Top::new(NAMING, at(0));
         note(&top, b"a", 1, 9);
         note(&top, b"b", 2, 1);
-        top.note(b"a", refusal(300, Why::Banned));
+        top.note(b"a", refusal(300, RefusalReason::Banned));
         note(&top, b"c", 301, 5);
         let (keys, _) = top.list(at(302));
         let last = |name: &[u8]| keys.iter().find(|key| *key.name == *name).unwrap().last;
-        assert_eq!(last(b"a"), Some(refusal(300, Why::Banned)));
-        assert_eq!(last(b"b"), Some(refusal(2, Why::Used)));
+        assert_eq!(last(b"a"), Some(refusal(300, RefusalReason::Banned)));
+        assert_eq!(last(b"b"), Some(refusal(2, RefusalReason::Used)));
     }
 
     /// More keys than counters in both halves: a count says what it may be.

@@ -59,12 +59,12 @@ pub(crate) const DRIFT: u32 = 1_000;
 /// Step of a node for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is allowed: its cost was taken from the lease.
+    /// The call is allowed: its cost was taken from the lease.
     Allow {
         /// Request for the store now, since the lease is running low.
         refill: Option<Request>,
     },
-    /// It is refused; after this wait, the store is asked.
+    /// The call is refused; after this wait, the store is asked.
     Deny(Duration),
     /// Ask the store, then try again.
     Ask(Request),

@@ -36,13 +36,13 @@ const REMEMBERED: usize = 320;
 /// A stage in the life of a member. What it may use is in its schedules alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It has no incarnation yet and uses the floor of its snapshot.
+    /// The member has no incarnation yet and uses the floor of its snapshot.
     Joining,
-    /// It reports.
+    /// The member reports.
     Active,
-    /// It has set its rights to nothing, and reports that until it is answered.
+    /// The member has set its rights to nothing, and reports that until it is answered.
     Leaving,
-    /// It has ended.
+    /// The member has ended.
     Gone,
 }
 

@@ -34,9 +34,9 @@ pub struct Load {
 pub struct Totals {
     /// All of them.
     pub asked: u64,
-    /// Those that were refused.
+    /// Units that were refused.
     pub refused: u64,
-    /// Those that were answered while no coordinator granted the node's share.
+    /// Units that were answered while no coordinator granted the node's share.
     pub degraded: u64,
 }
 

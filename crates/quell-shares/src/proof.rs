@@ -16,7 +16,7 @@ use crate::lease::LIFE;
 /// what a store loses that counts in milliseconds.
 pub const KEPT: Duration = LIFE.saturating_sub(Duration::from_millis(1));
 
-/// Until when a key's state is known to exist, if it is.
+/// Instant until which a key's state is known to exist, if it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proof(Option<Known>);
 
@@ -39,7 +39,7 @@ impl Proof {
         });
     }
 
-    /// Until when the state is known to exist, by the store's clock.
+    /// Instant until which the state is known to exist, by the store's clock.
     #[must_use]
     pub fn until(&self, now: Monotonic) -> Option<Wall> {
         let known = self.0.filter(|known| now < known.fresh_until);

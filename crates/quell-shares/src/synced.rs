@@ -43,9 +43,9 @@ const MIN_WAIT: Duration = Duration::from_millis(1);
 /// Step of a node for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncStep {
-    /// It is allowed, and will be charged.
+    /// The call is allowed, and will be charged.
     Allow,
-    /// It is refused for this long.
+    /// The call is refused for this long.
     Deny(Duration),
     /// Try again after the answer of the sync that is under way: there is no room for more that is not charged.
     Wait,

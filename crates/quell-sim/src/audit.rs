@@ -136,9 +136,9 @@ impl Audit {
     }
 }
 
-/// Of what production's judge accuses a process, by its alerts and by how much: whoever exceeds the limit by more than
-/// the bound, or sees units come back to it, beyond what is `allowed` in addition; and whoever uses more than was
-/// charged, whatever is allowed.
+/// Accusation of a process by production's judge, with its alerts and the amount: a process that exceeds
+/// the limit by more than the bound, or sees units come back to it, beyond what is `allowed` in addition;
+/// and one that uses more than was charged, whatever is allowed.
 pub(crate) fn accusation(excess: Excess, bound: u64, allowed: u64) -> Option<(&'static str, u64)> {
     let all = [
         ("its calls", excess.calls.saturating_sub(bound + allowed)),

@@ -26,7 +26,7 @@ pub struct Chair {
     /// The process does nothing before this instant; messages that it was about to send wait
     /// too.
     pub paused: u64,
-    /// Nothing passes between the process and the store before this instant.
+    /// Instant before which nothing passes between the process and the store.
     pub cut_off: u64,
     /// The state machine.
     pub core: Coordinator,

@@ -210,7 +210,7 @@ impl SharedKey<Leased> {
         self.outcome.violation = self.outcome.violation.or(broken);
     }
 
-    /// That of the process that runs.
+    /// Ledger of the process that runs.
     fn ledger(&mut self, node: usize) -> &mut LeaseLedger {
         let start = self.nodes[node].start;
         self.protocol.ledgers.entry((node, start)).or_default()

@@ -23,9 +23,8 @@ pub struct Outcome {
     pub violation: Option<Violation>,
     /// The faults that were injected.
     pub counts: Counts,
-    /// Of what the members could use, the part (in thousandths) that they were allowed to use at the
-    /// end of the quiet time; the mean over limits. Only for random runs in which every member has a
-    /// seat.
+    /// Part (in thousandths) of their quotas that the members were allowed to use at the end of the quiet
+    /// time; the mean over limits. Only for random runs in which every member has a seat.
     pub utilisation: Option<u64>,
     /// Events.
     pub steps: u64,

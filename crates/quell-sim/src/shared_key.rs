@@ -32,7 +32,7 @@ const DRIFT: u64 = 500;
 const GIVES_UP: u64 = 100 * MS;
 /// Longest pause of a node, or of a call on it: longer than a lease lasts.
 const LONGEST_PAUSE: u64 = 1_500 * MS;
-/// Of 100 calls, how many are paused between reading the clock and deciding, under faults.
+/// Number of calls in 100 that are paused between reading the clock and deciding, under faults.
 const LATE: u64 = 1;
 /// Callers of one node that wait at a time.
 const MAX_WAITING: usize = 20;
@@ -50,7 +50,7 @@ pub struct Setup {
     pub nodes: u32,
     /// Number of nodes that run in addition, which the rule does not know of.
     pub more: u32,
-    /// Of all, how many have no callers.
+    /// Number of nodes that have no callers.
     pub idle: u32,
     /// Calls offered to all nodes together, per second.
     pub offered: u64,
@@ -84,7 +84,7 @@ pub struct Outcome {
     pub accused: Option<(&'static str, u64)>,
     /// Units admitted.
     pub admitted: u64,
-    /// Of those, units that a node admitted by itself.
+    /// Units of these that a node admitted by itself.
     pub from_memory: u64,
     /// Calls to the store, without those that give units back.
     pub requests: u64,
@@ -493,7 +493,7 @@ impl<P: Protocol> SharedKey<P> {
         self.allowed += self.terms.max + self.bound;
     }
 
-    /// So many units may be admitted in addition.
+    /// Allows so many units in addition.
     pub(crate) const fn allow(&mut self, units: u64) {
         self.pool += units;
         self.allowed += units;

@@ -37,8 +37,8 @@ const UNCERTAIN: u64 = 3 * SECOND;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     proof: Proof,
-    /// Until when the store keeps the state, by its last answer: by the store's clock, and until when that is said.
-    /// The same as the proof, but reckoned here.
+    /// Instant until which the store keeps the state, by its last answer: by the store's clock, and until
+    /// when that is said. The same as the proof, but reckoned here.
     told: Option<(u64, u64)>,
     /// Run of the store to which it was connected, and the instant until which it doubts the present one.
     run: Option<u64>,
@@ -57,7 +57,7 @@ impl Known {
 /// Words of a message about the store's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
-    /// Until when the node says that the state is there, and until when it is by what the node was told.
+    /// Instant until which the state is there as the node says, and as the node was told.
     proof: Option<u64>,
     told: Option<u64>,
     /// Run of the store to which it is sent, and whether its node knows that another answered before.
@@ -66,7 +66,7 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// That of a return, which says that the state is there until then.
+    /// Words of a return, which say that the state is there until then.
     pub(crate) const fn until(self, until: u64) -> Self {
         let until = Some(until);
         Self {
@@ -82,7 +82,7 @@ impl Word {
 pub(crate) struct Begun {
     /// The last one was lost, and nobody could notice: the limit may be used from the start once more.
     pub(crate) comes_free: bool,
-    /// It counts as used up although nothing was lost.
+    /// True if the state counts as used up although nothing was lost.
     pub(crate) is_wrong: bool,
 }
 
@@ -100,7 +100,7 @@ pub(crate) enum ClockStep {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lost {
     pub(crate) charged: u64,
-    /// Those that counted as used because a state was lost.
+    /// Units that counted as used because a state was lost.
     pub(crate) withheld: u64,
 }
 
@@ -125,7 +125,7 @@ pub(crate) struct SharedStore<R> {
     /// Number of starts, or of replicas that took over; and the instant until which there is none.
     run: u64,
     down_until: u64,
-    /// It executes nothing before this.
+    /// Instant before which the store executes nothing.
     pub(crate) frozen_until: u64,
     /// By how much its clock is ahead of true time, and until when messages may be late by true time alone.
     skew: u64,
@@ -262,7 +262,7 @@ impl<R: Clone + Default> SharedStore<R> {
         }
     }
 
-    /// It has written the state.
+    /// Notes that the store has written the state.
     pub(crate) fn keep(&mut self, now: u64) {
         let clock = self.clock(now);
         let rest = self.state.time_to_own_rest(&self.active.limit, clock);
@@ -280,19 +280,19 @@ impl<R: Clone + Default> SharedStore<R> {
         });
     }
 
-    /// It has charged units.
+    /// Notes that the store has charged units.
     pub(crate) fn charged(&mut self, now: u64, units: u64) {
         let (charged, withheld) = (units, 0);
         self.charges.push_back((now, Lost { charged, withheld }));
     }
 
-    /// It is emptied.
+    /// Empties the store.
     pub(crate) fn forget(&mut self) {
         self.is_lost = true;
         self.records = R::default();
     }
 
-    /// It starts again with nothing, a moment later. What is on its way is lost.
+    /// Starts the store again with nothing, a moment later. What is on its way is lost.
     pub(crate) fn restart(&mut self, now: u64, rng: &mut Rng) {
         self.forget();
         self.run += 1;

@@ -60,8 +60,8 @@ type Rates = Vec<(u64, u64)>;
 pub struct Stories {
     /// The [`lags`] at the default report period.
     pub lag: (u64, u64, u64),
-    /// Of what is wanted and the limit allows, the part (in thousandths) that members may use while
-    /// demand moves, on average.
+    /// Part (in thousandths) of the demand within the limit that members may use while demand moves, on
+    /// average.
     pub moving: u64,
     /// Quota of the busy member, by seconds after the leader's death.
     pub leader: Rates,

@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Until when an event has to wait because its process is paused or cut off.
+    /// Instant until which an event has to wait because its process is paused or cut off.
     fn deferred(&self, event: &Event) -> Option<u64> {
         let until = match event {
             Event::Request(chair, _) | Event::Tick(chair, _) | Event::Reply(chair, ..) => {

@@ -176,7 +176,7 @@ impl<S: RemoteStore> FallbackStore<S> {
         since.map(|since| StoreTrouble { since, reason })
     }
 
-    /// Has the log say, when an outage begins, what callers get.
+    /// Sets the text that the log has, when an outage begins, about the answers of callers.
     pub fn describe_outage(&self, describe: impl Fn() -> String + Send + Sync + 'static) {
         self.inner.outage.describe(Box::new(describe));
     }

@@ -55,7 +55,7 @@ mod table;
 
 use joint::JointCalls;
 use machine::{Ask, StoreReply};
-use table::{Attempt, LeaseDecision, LeaseTable, NewFlight, UnitsBack, set_of};
+use table::{Attempt, LeaseDecision, LeaseTable, NewFlight, ReturnedUnits, set_of};
 
 /// Returns that are under way at a time.
 const MAX_RETURNS: usize = 64;
@@ -176,7 +176,7 @@ impl<S: LeaseStore + Clone> LeasedStore<S> {
         found.pending
     }
 
-    async fn send_back(&self, back: &UnitsBack, now: Now) {
+    async fn send_back(&self, back: &ReturnedUnits, now: Now) {
         let set = back.charged.as_set();
         let (Some(charge), Some(cost)) = (set.charges().first(), Cost::new(back.units.units))
         else {

@@ -19,7 +19,7 @@ use quell::store::{Action, AdminStore, Answer, HoldStore, Paid, Placed, StoreErr
 pub enum FailureKind {
     /// The call did not run.
     NotRun,
-    /// It is not known whether the call ran.
+    /// Failure after which it is unknown whether the call ran.
     Unknown,
     /// The store is overloaded: more calls wait for it than it answers in time. This call was not sent.
     Overloaded,
@@ -120,7 +120,7 @@ impl<F> From<F> for HoldFailure<F> {
 pub enum ServerStatus {
     /// Calls are sent to it.
     Up,
-    /// It counts as gone, and calls on its keys fail at once.
+    /// The server counts as gone, and calls on its keys fail at once.
     Gone {
         /// True if a probe is due that asks whether the server is back.
         is_probe_due: bool,

@@ -35,7 +35,7 @@ use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
 
-use self::parted::{Parted, Take, Taken};
+use self::parted::{Parted, ShareCharge, Take};
 pub use self::share::{Share, ShareCounts};
 pub use self::table::Shares;
 use self::table::{has_shared, is_shared};
@@ -74,7 +74,7 @@ pub struct SharesStore<L = MemoryStore> {
 #[derive(Debug)]
 pub struct SharesTicket<T> {
     local: Option<T>,
-    taken: Mutex<Vec<Taken>>,
+    taken: Mutex<Vec<ShareCharge>>,
 }
 
 impl<L> SharesStore<L> {
@@ -105,7 +105,7 @@ impl<L> SharesStore<L> {
 
     /// Puts charges back, by a reading of the clock after them: by an earlier one a bucket that is full by
     /// now would seem to have room.
-    fn put_back(&self, taken: Vec<Taken>, now: Monotonic) {
+    fn put_back(&self, taken: Vec<ShareCharge>, now: Monotonic) {
         let now = self.later(now);
         taken.into_iter().for_each(|taken| taken.put_back(now));
     }

@@ -76,16 +76,16 @@ pub struct Split<A, F> {
 /// The outcome of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartOutcome<A, F> {
-    /// It was decided. If the set is not charged, the part is not either.
+    /// The part was decided. If the set is not charged, the part is not either.
     Decided(A),
-    /// It was charged, the set is not, and the refund failed: the charge stays, or may.
+    /// The part was charged, the set is not, and the refund failed: the charge stays, or may.
     Kept {
         /// The place's answer when it charged.
         answer: A,
         /// Reason why the refund failed.
         failure: F,
     },
-    /// It was not decided. Only the failure tells whether it may be charged.
+    /// The part was not decided. Only the failure tells whether it may be charged.
     Failed(F),
 }
 

@@ -21,7 +21,7 @@ pub enum Fault {
     None,
     /// Each piece of an answer arrives so much later.
     Delay(Duration),
-    /// Nothing arrives in either direction until the fault changes; then everything does.
+    /// No byte arrives in either direction until the fault changes; then every byte does.
     Stall,
     /// The same of answers alone.
     StallAnswers,
@@ -83,7 +83,7 @@ struct Connection {
     server: TcpStream,
     /// Opened before [`Fault::Forgotten`].
     is_old: AtomicBool,
-    /// Nothing passes any more: in both directions, of requests, of answers.
+    /// Directions in which no byte passes any more: both, requests, answers.
     lost: [AtomicBool; 3],
 }
 

@@ -135,12 +135,12 @@ impl CachedLimit {
         now.since(last) > lives.saturating_add(NOTE_EVERY)
     }
 
-    /// Returns true if the limit is in force; if so, its use is recorded.
+    /// Records a use of the limit; returns true if the limit is in force.
     ///
     /// The use is recorded before `is_gone` is read, and [`CachedLimit::give_up`] sets `is_gone` before it
     /// reads the use, both sequentially consistent: at least one of the two sees the other.
     #[inline]
-    fn is_kept(&self, now: Monotonic) -> bool {
+    fn note_use(&self, now: Monotonic) -> bool {
         let now = now.as_nanos();
         let noted = self.last_used.load(Ordering::Relaxed);
         if now.abs_diff(noted) >= NOTE_EVERY_NANOS {
@@ -176,7 +176,7 @@ impl AdHocLimits {
         // A limit that was rounded down has other numbers and is looked up again each time, because
         // there may be room for the exact limit now.
         let is_same =
-            |known: &Arc<CachedLimit>| known.numbers == numbers && known.is_kept(now.monotonic);
+            |known: &Arc<CachedLimit>| known.numbers == numbers && known.note_use(now.monotonic);
         let last = match memo.last.take() {
             Some(known) if is_same(&known) => known,
             _ => self.get(bucket, now, most, adopt)?,
@@ -238,7 +238,7 @@ impl AdHocLimits {
         let known = self.known.read();
         let known = known.get(numbers)?;
         // It can only be dropped while the lock is held for writing, and then it is not in the table.
-        known.is_kept(now.monotonic).then(|| Arc::clone(known))
+        known.note_use(now.monotonic).then(|| Arc::clone(known))
     }
 
     /// Returns true if one more limit can be kept apart, perhaps because others are idle by now. The search

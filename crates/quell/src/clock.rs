@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     /// A machine whose clocks agree, and whose thread is paused where a test says so.
-    struct Sleepy<'a> {
+    struct PausedSource<'a> {
         readings: &'a Readings,
         time: Cell<u64>,
         /// Readings of the counter before which the thread sleeps.
@@ -376,7 +376,7 @@ mod tests {
         told: Cell<u64>,
     }
 
-    impl Sleepy<'_> {
+    impl PausedSource<'_> {
         const START: u64 = 1_790_000_000_000_000_000;
 
         /// Another thread reads the clock now; its reading must not be earlier than before.
@@ -388,7 +388,7 @@ mod tests {
         }
     }
 
-    impl Source for Sleepy<'_> {
+    impl Source for PausedSource<'_> {
         fn counter(&self) -> u64 {
             self.others_read();
             if self.naps.get() > 0 {
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn a_look_that_was_slow_sets_nobody_back() {
         let readings = Readings::default();
-        let source = Sleepy {
+        let source = PausedSource {
             readings: &readings,
             time: Cell::new(0),
             naps: Cell::new(0),
@@ -427,7 +427,7 @@ mod tests {
             source.time.set(source.time.get() + 10_000_000);
             source.naps.set(naps);
             let now = readings.monotonic(&source).as_nanos();
-            assert_eq!(now, Sleepy::START + source.time.get(), "{naps} naps");
+            assert_eq!(now, PausedSource::START + source.time.get(), "{naps} naps");
             assert_eq!(source.naps.get(), 0);
         }
     }

@@ -109,8 +109,8 @@ pub trait RuleStore: fmt::Debug + Send + Sync {
 /// Damage of a version whose text is not that of its digest.
 const OTHER_TEXT: &str = "is another text than the one that was pushed";
 
-/// Of versions, the newest first, with the bytes of their texts: those that are to go, for at most `most` to
-/// stay, of `most_bytes` together.
+/// Versions that are to go, of a list with the newest first and the bytes of their texts: for at most
+/// `most` to stay, of `most_bytes` together.
 #[must_use]
 pub fn leaving(
     versions: impl IntoIterator<Item = (u64, u64)>,
@@ -195,7 +195,7 @@ pub enum RuleStoreError {
     /// The store did not answer a push, which it may have made.
     #[error("{0}")]
     Unknown(String),
-    /// It cannot take this push, now or later.
+    /// The store cannot take this push, now or later.
     #[error("{0}")]
     Unfit(String),
     /// The store holds something that no push has written.

@@ -250,7 +250,7 @@ pub struct Totals {
     pub id: u128,
     /// Units that were admitted so far; never less than before under this id.
     pub total: u64,
-    /// Of those, what the process knows to be charged.
+    /// Part of the total that the process knows to be charged.
     pub base: u64,
 }
 
@@ -408,22 +408,22 @@ pub type StoreResult<T> = Result<T, StoreError>;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It does not answer; the text is the known reason.
+    /// The store does not answer; the text is the known reason.
     #[error("the store does not answer: {0}")]
     Unavailable(String),
-    /// It does not say whether an operator's action was done; the text is the known reason.
+    /// The store does not say whether an operator's action was done; the text is the known reason.
     #[error("the store does not say whether it was done: {0}; doing it again does no harm")]
     Unconfirmed(String),
-    /// It is overloaded: more calls wait for it than it answers in time. This call was not sent.
+    /// The store is overloaded: more calls wait for it than it answers in time. This call was not sent.
     #[error(
         "the store is overloaded: more calls wait for it than it answers in time, and this one was \
          not sent; try again later"
     )]
     Overloaded,
-    /// It does not support the operation; the text says what to do instead.
+    /// The store does not support the operation; the text says what to do instead.
     #[error("{0}")]
     Unable(&'static str),
-    /// There is no room for another hold.
+    /// No room is left for another hold.
     #[error("too many holds stand: settle, cancel or release some")]
     TooManyHolds,
     /// The id belongs to another set of charges, or to a hold that has ended.

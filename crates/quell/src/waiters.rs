@@ -31,7 +31,7 @@ pub(crate) struct Waiters(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     by_id: HashMap<HoldId, Waiter>,
-    /// Of all ids.
+    /// Number of calls of all ids.
     calls: usize,
     portions: Portions<usize>,
 }

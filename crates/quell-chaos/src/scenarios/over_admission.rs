@@ -358,7 +358,7 @@ rules:
     }
 
     /// The limit is kept in steady load and under attack, and the rule goes on.
-    pub(super) async fn is_kept(&mut self, store: &mut Redis, rng: &mut Rng) -> Result<String> {
+    pub(super) async fn check(&mut self, store: &mut Redis, rng: &mut Rng) -> Result<String> {
         let steady = self.is_steady(rng).await?;
         let mut attacked = self.attack(store, rng).await?;
         let after = self.goes_on(&[USER], rng).await?;
@@ -462,5 +462,5 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let cell = Cell::new(rng, &ON_REDIS);
     let mut store = Store::start(cell.store, cell.extras(), rng).await?;
     let mut bounded = Bounded::start(&store.url, cell).await?;
-    bounded.is_kept(&mut store.servers[0], rng).await
+    bounded.check(&mut store.servers[0], rng).await
 }

@@ -7,9 +7,9 @@ use crate::rng::Rng;
 /// The rung of the servers' rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rung {
-    /// They charge in advance.
+    /// Servers charge in advance.
     Leased,
-    /// They charge afterwards.
+    /// Servers charge afterwards.
     Synced,
 }
 

@@ -24,7 +24,7 @@ pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
     let mut bounded = Bounded::start(&url, cell).await?;
     let other = owner_first(&mut servers, &bounded, rng).await?;
     if !cell.fault.is_fail_over() {
-        return bounded.is_kept(&mut servers[0], rng).await;
+        return bounded.check(&mut servers[0], rng).await;
     }
     let steady = bounded.is_steady(rng).await?;
     let attacked = fail_over(&bounded, &mut servers, &other, rng).await?;

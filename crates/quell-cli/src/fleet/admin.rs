@@ -105,7 +105,7 @@ impl Coordinator {
 
 /// Options of a change.
 #[derive(Debug, Args)]
-pub(super) struct How {
+pub(super) struct ChangeOptions {
     #[command(flatten)]
     to: Coordinator,
 
@@ -118,7 +118,7 @@ pub(super) struct How {
     json: bool,
 }
 
-impl How {
+impl ChangeOptions {
     /// Makes a change at the leader, and says that it is made.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use quell_coordinator::admin::{
 use quell_coordinator::status::GenerationNumber;
 use quell_coordinator::text_values::{percent, seconds};
 
-use super::admin::{How, node};
+use super::admin::{ChangeOptions, node};
 use crate::entry;
 use crate::exit::{Exit, Usage};
 
@@ -27,7 +27,7 @@ pub(super) struct Weight {
     weight: u32,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Weight {
@@ -59,7 +59,7 @@ pub(super) struct Drain {
     undo: bool,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Drain {
@@ -93,7 +93,7 @@ pub(super) struct Fence {
     incarnation: GenerationNumber,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Fence {
@@ -123,7 +123,7 @@ pub(super) struct Deregister {
     node: u32,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Deregister {
@@ -180,7 +180,7 @@ pub(super) struct Rollout {
     window: Option<u64>,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Rollout {
@@ -223,7 +223,7 @@ pub(super) struct Generation {
     longest_lease: u64,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Generation {
@@ -249,7 +249,7 @@ pub(super) struct Restored {
     all_heard: bool,
 
     #[command(flatten)]
-    how: How,
+    how: ChangeOptions,
 }
 
 impl Restored {

@@ -404,12 +404,12 @@ mod tests {
                 calls: Totals::default(),
                 counts_calls: true,
             };
-            rollout.is_stored();
+            rollout.store();
             rollout
         }
 
-        /// The leader sees the record.
-        fn is_stored(&mut self) {
+        /// Lets the leader see the record.
+        fn store(&mut self) {
             self.record.version += 1;
             assert_eq!(self.turn(), None);
             // The first report says where counting begins.
@@ -426,7 +426,7 @@ mod tests {
             }
             rollout.rule_distribution.publish(Arc::new(version(8)));
             rollout.rule_distribution.judge_rules([Name::from(RULE)]);
-            rollout.is_stored();
+            rollout.store();
             rollout
         }
 
@@ -561,7 +561,7 @@ mod tests {
         assert_eq!(rollout.answer((100, 0), WINDOW - REPORT), None);
         let all = Stage::Percent(100);
         rollout.record.advance(all, Some(BAND)).unwrap();
-        rollout.is_stored();
+        rollout.store();
         let (after, _) = rollout.answer((100, 0), 2 * WINDOW).unwrap();
         assert_eq!(after, WINDOW);
     }
@@ -626,7 +626,7 @@ mod tests {
         assert_eq!(rows(&rollout), [RULE]);
         assert_eq!(rollout.answer((1_000, 1_000), 5 * WINDOW), None);
         rollout.rule_distribution.judge_rules([]);
-        rollout.is_stored();
+        rollout.store();
         assert_eq!(rows(&rollout), ["api"]);
     }
 

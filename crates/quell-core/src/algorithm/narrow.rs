@@ -15,10 +15,10 @@ use crate::time::saturating_nanos;
 /// The numbers in which limits of one shape differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Numbers {
-    /// Of a bucket with continuous refill, no initial deficit and no debts, which takes less than 2^63 ticks to
-    /// fill.
+    /// Limit that is a bucket with continuous refill, no initial deficit and no debts, which takes less
+    /// than 2^63 ticks to fill.
     Bucket(NarrowGcra),
-    /// Of any other limit: the largest cost admitted from rest.
+    /// Any other limit: the largest cost admitted from rest.
     Max(u64),
 }
 

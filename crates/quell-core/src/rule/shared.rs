@@ -110,8 +110,8 @@ impl Rule {
             Some(SharedLimit { name, key, limit })
         };
         match values {
-            Listed::OneKey => one(None).into_iter().collect(),
-            Listed::Values(matcher) => {
+            KeySource::OneKey => one(None).into_iter().collect(),
+            KeySource::Values(matcher) => {
                 let exact = matcher.patterns.iter().filter_map(|pattern| match pattern {
                     Pattern::Exact(value) => Some(&**value),
                     Pattern::Glob(_) | Pattern::Network(_) => None,
@@ -127,20 +127,20 @@ impl Rule {
         self.listed_values().is_some()
     }
 
-    fn listed_values(&self) -> Option<Listed<'_>> {
+    fn listed_values(&self) -> Option<KeySource<'_>> {
         let told = self
             .overrides
             .iter()
             .all(|entry| entry.is_told_by(&self.per));
         match self.per.as_slice() {
-            [] => told.then_some(Listed::OneKey),
+            [] => told.then_some(KeySource::OneKey),
             [per] if per.prefix.is_none() && self.on_missing == OnMissing::Skip => {
                 let mut matchers = self.matchers.iter();
                 let matcher = matchers.find(|matcher| {
                     let is_exact = |pattern: &Pattern| matches!(pattern, Pattern::Exact(_));
                     matcher.entry == per.entry && matcher.patterns.iter().all(is_exact)
                 })?;
-                told.then_some(Listed::Values(matcher))
+                told.then_some(KeySource::Values(matcher))
             }
             _ => None,
         }
@@ -148,7 +148,7 @@ impl Rule {
 }
 
 /// Source of the keys of a rule.
-enum Listed<'r> {
+enum KeySource<'r> {
     OneKey,
     Values(&'r Matcher),
 }

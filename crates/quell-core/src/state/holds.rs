@@ -145,7 +145,7 @@ impl Holds {
         self.move_back(mark, back);
     }
 
-    /// So much of the charge at `mark` was given back: moves the marks of later charges.
+    /// Moves the marks of later charges, after so much of the charge at `mark` was given back.
     pub(crate) fn move_back(&mut self, mark: &Mark, back: u128) {
         if back == 0 {
             return;

@@ -24,7 +24,7 @@ pub(super) struct Timeline {
     over: Vec<usize>,
     /// Units of all holds that are taken.
     taken: u64,
-    moves: Option<Moves>,
+    moves: Option<MarkShifts>,
     /// By how much marks were moved in all.
     given_back: u128,
 }
@@ -126,7 +126,7 @@ impl Timeline {
                     }
                     let back = engine.give_back(usage, &mark, units, at);
                     if back > 0 {
-                        let moves = self.moves.get_or_insert_with(|| Moves::new(holds));
+                        let moves = self.moves.get_or_insert_with(|| MarkShifts::new(holds));
                         moves.give_back(index, back);
                         self.given_back = self.given_back.saturating_add(back);
                     }
@@ -145,7 +145,7 @@ impl Timeline {
 
 /// By how much marks must be moved back.
 #[derive(Debug)]
-struct Moves {
+struct MarkShifts {
     /// For each hold the rank of its mark, from 1; 0 if its mark does not move.
     ranks: Vec<usize>,
     last: usize,
@@ -155,7 +155,7 @@ struct Moves {
     known: Vec<u128>,
 }
 
-impl Moves {
+impl MarkShifts {
     fn new(holds: &[Hold]) -> Self {
         let mut marks: Vec<(&Mark, usize)> = Vec::with_capacity(holds.len());
         for (index, hold) in holds.iter().enumerate() {

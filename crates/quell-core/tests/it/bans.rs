@@ -142,7 +142,7 @@ fn strict() -> Bench {
     Bench::from_limit(limit.with_ban(ban.unwrap()), false, 0, 0)
 }
 
-/// Is refused three times at one instant. Returns the third answer.
+/// Gets three refusals at one instant. Returns the third answer.
 fn offend(bench: &mut Bench) -> Decision {
     bench.acquire(1);
     for _ in 0..2 {

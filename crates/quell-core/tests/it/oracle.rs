@@ -30,7 +30,7 @@ pub(crate) enum Wait {
 }
 
 impl Ledger {
-    /// Nothing was allowed yet under a rule that came into force at `since`.
+    /// Oracle that has allowed nothing yet, under a rule that came into force at `since`.
     pub(crate) const fn new(kind: Kind, since: u64) -> Self {
         Self {
             kind,

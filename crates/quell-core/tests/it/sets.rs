@@ -31,7 +31,7 @@ struct Member {
 #[derive(Clone, Debug)]
 struct Ask {
     gap: Gap,
-    /// Whose numbers the gap is relative to.
+    /// Index of the call whose numbers the gap is relative to.
     of: usize,
     amounts: Vec<Amount>,
     operation: Operation,

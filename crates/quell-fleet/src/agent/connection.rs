@@ -149,14 +149,14 @@ pub struct Credentials {
 }
 
 /// The text of the files.
-struct Shown {
+struct CredentialTexts {
     token: Option<String>,
     ca: Option<Vec<u8>>,
     certificate: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Credentials {
-    fn read(&self) -> Result<Shown, String> {
+    fn read(&self) -> Result<CredentialTexts, String> {
         let read = |path: &PathBuf| {
             std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
         };
@@ -173,7 +173,7 @@ impl Credentials {
             None => None,
             Some((certificate, key)) => Some((read(certificate)?, read(key)?)),
         };
-        Ok(Shown {
+        Ok(CredentialTexts {
             token,
             ca: self.ca.as_ref().map(read).transpose()?,
             certificate,

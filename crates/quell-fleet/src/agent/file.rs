@@ -46,7 +46,7 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// It is of another node.
+    /// The file is of another node.
     #[error(
         "the node's file {} is of node {}, and this is node {}: give each node a file of its own",
         .path.display(), .found.0, .member.0
@@ -54,7 +54,7 @@ pub enum FileError {
     OtherNode {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Member whose file it is.
         found: MemberId,
         /// This node.
         member: MemberId,

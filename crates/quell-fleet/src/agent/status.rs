@@ -19,7 +19,7 @@ pub(super) const STARVED: Duration = Duration::from_secs(5);
 /// Source of a node's quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeState {
-    /// It was granted nothing since it started, and uses the floors of its file.
+    /// The node was granted nothing since it started, and uses the floors of its file.
     #[default]
     Joining,
     /// A coordinator answers, and its leases are in force.
@@ -30,7 +30,7 @@ pub enum NodeState {
     Static,
     /// For longer than that, or since it started: its floor.
     Floor,
-    /// It is leaving.
+    /// The node is leaving.
     Leaving,
     /// An operator has drained it: it has nothing, and does not come back.
     Drained,

@@ -43,7 +43,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Redirects between coordinators that a node follows before it waits.
 const REDIRECTS: u32 = 3;
 
-/// So many coordinators and reasons are warned of, until one answers.
+/// Number of coordinators and reasons that are warned of, until one answers.
 const MAX_WARNINGS: usize = 32;
 
 /// Schedules are followed again after so long, because a cell does not supply for ever.
@@ -60,7 +60,7 @@ pub(super) struct Task {
     /// Ticket of the schedules in force that are not sealed, because the file does not have them yet.
     unsealed: Option<u64>,
     rights: Rights,
-    /// Those of the fleet, if it follows them.
+    /// Rules of the fleet, if the node follows them.
     rules: Option<Arc<FleetRules>>,
     seen: SeenSlot,
     clock: Arc<dyn Clock>,

@@ -18,7 +18,7 @@ use super::rules_pages::RulesPages;
 use super::shell::{Shell, redirect, with_status};
 use crate::candidate::About;
 use crate::candidate_routes::Operator;
-use crate::detach::ToTheEnd as _;
+use crate::detach::DetachOnDisconnect as _;
 use crate::newest_rules::Newest;
 use crate::proposal::Proposal;
 use crate::rules_host::{MAX_NOTE, MAX_TEXT, RulesHost, RulesPlace, failed, store_at};

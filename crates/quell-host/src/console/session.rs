@@ -46,7 +46,7 @@ pub struct Sessions {
 }
 
 /// A cookie's content.
-struct Shown {
+struct SessionCookie {
     name: TokenName,
     ends: i64,
     /// Random: the logins of one person in one second are sessions of their own.
@@ -54,7 +54,7 @@ struct Shown {
     signature: Box<[u8]>,
 }
 
-impl Shown {
+impl SessionCookie {
     /// Reads `ENDS.NONCE.NAME.SIGNATURE`, where a name may contain dots.
     fn parse(text: &str) -> Option<Self> {
         let (ends, rest) = text.get(..text.len().min(MAX_BYTES))?.split_once('.')?;
@@ -120,7 +120,7 @@ impl Sessions {
     }
 
     fn read_at(&self, access: &Access, cookie: &str, now: i64) -> Option<Arc<Grant>> {
-        let shown = Shown::parse(cookie)?;
+        let shown = SessionCookie::parse(cookie)?;
         let person = access.user(&shown.name)?;
         let signed = self.signed(&person, shown.ends, &shown.nonce)?;
         signed.verify_slice(&shown.signature).ok()?;
@@ -134,7 +134,7 @@ impl Sessions {
         let shown = cookie
             .as_deref()
             .filter(|cookie| self.read(access, cookie).is_some());
-        if let Some(shown) = shown.and_then(Shown::parse) {
+        if let Some(shown) = shown.and_then(SessionCookie::parse) {
             let now = Timestamp::now().as_second();
             let mut ended = self.ended.lock();
             ended.retain(|_, ends| *ends > now);
@@ -169,7 +169,7 @@ fn cookie(fields: &HeaderMap, name: &str) -> Option<String> {
 
 /// Reads the cookie of a server's session in these fields: whose it is, when it ends, and its signature.
 pub fn shown(fields: &HeaderMap) -> Option<(TokenName, i64, Box<[u8]>)> {
-    let shown = Shown::parse(&cookie(fields, OF_SERVER)?)?;
+    let shown = SessionCookie::parse(&cookie(fields, OF_SERVER)?)?;
     Some((shown.name, shown.ends, shown.signature))
 }
 

@@ -29,13 +29,13 @@ struct LoginPage {
     has_passwords: bool,
     /// Name to fill in again.
     name: String,
-    kept: Kept,
+    kept: PendingForm,
 }
 
 /// A form of somebody whose session was over: it is sent again after the login, by the person.
 #[derive(Default, Template)]
 #[template(path = "console/again.html")]
-struct Kept {
+struct PendingForm {
     to: String,
     fields: Fields,
 }
@@ -44,7 +44,7 @@ struct Kept {
 const KEPT: &str = "kept-";
 
 impl LoginPage {
-    fn new(shell: &Shell, name: String, kept: Kept) -> Self {
+    fn new(shell: &Shell, name: String, kept: PendingForm) -> Self {
         let has_passwords = shell.host.access().has_passwords();
         Self {
             has_passwords,
@@ -57,7 +57,7 @@ impl LoginPage {
 /// The form to log in.
 pub(super) async fn page(State(shell): State<Arc<Shell>>, request: Request) -> PageResult {
     let viewer = shell.viewer(&request, &[])?;
-    let page = LoginPage::new(&shell, String::new(), Kept::default());
+    let page = LoginPage::new(&shell, String::new(), PendingForm::default());
     match viewer.caller {
         Caller::Stranger => shell.page(TITLE, &viewer, &page),
         Caller::Anyone | Caller::Bearer(_) => Ok(redirect(HOME)),
@@ -75,7 +75,7 @@ pub(super) async fn keep(shell: &Shell, request: Request) -> PageResult {
             413 => Problem::new(ProblemKind::Unauthorized, TOO_LONG).into(),
             _ => error,
         })?;
-    let page = LoginPage::new(shell, String::new(), Kept { to, fields });
+    let page = LoginPage::new(shell, String::new(), PendingForm { to, fields });
     let why = "you are not logged in, or your session is over: log in, and send it again";
     let page = shell.answer(TITLE, &viewer, &Err(why.to_owned()), &page)?;
     Ok(with_status(401, page))
@@ -110,7 +110,7 @@ pub(super) async fn log_in(State(shell): State<Arc<Shell>>, request: Request) ->
     let kept = { fields.0.into_iter() }
         .filter_map(|(name, value)| Some((name.strip_prefix(KEPT)?.to_owned(), value)));
     let fields = Fields(kept.collect());
-    let kept = Kept { to, fields };
+    let kept = PendingForm { to, fields };
     match (refused, cookie) {
         (None, Some(cookie)) => {
             viewer.caller = client.caller;

@@ -35,7 +35,7 @@ const ANSWER: usize = 2 * 1_024;
 pub struct FrameMeter {
     position: Position,
     credit: u32,
-    /// Until when time has brought credit.
+    /// Instant until which time has brought credit.
     filled: Instant,
     /// Bytes of answers that brought none yet.
     sent: usize,

@@ -13,11 +13,11 @@ pub struct Places {
     most: usize,
     /// 0: as many as there are.
     most_per_address: usize,
-    taken: Mutex<Taken>,
+    taken: Mutex<PlaceCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct PlaceCounts {
     all: usize,
     /// Only networks that have a connection.
     by_network: HashMap<Network, usize>,
@@ -28,7 +28,7 @@ struct Taken {
 pub enum NoPlace {
     /// All are taken.
     Listener,
-    /// Those that one network may have are.
+    /// The places of one network are taken.
     Address,
 }
 
@@ -50,8 +50,8 @@ impl Places {
         })
     }
 
-    /// Nothing panics while it is held.
-    fn lock(&self) -> MutexGuard<'_, Taken> {
+    /// Locks the counts; no holder of the lock panics.
+    fn lock(&self) -> MutexGuard<'_, PlaceCounts> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,7 +13,7 @@ use serde_json::error::Category;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// It is not JSON.
+    /// The body is not JSON.
     #[error("{reason}: write a JSON object such as {example}")]
     Syntax {
         /// Value that was found, and its place.
@@ -21,7 +21,7 @@ pub enum BodyError {
         /// Example of the body to write.
         example: &'static str,
     },
-    /// It is JSON, but something in it is wrong.
+    /// The body is JSON, but something in it is wrong.
     #[error("{reason}")]
     Field {
         /// A JSON pointer (RFC 6901) to it; empty for the whole body.

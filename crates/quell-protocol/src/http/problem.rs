@@ -67,9 +67,9 @@ problem_kinds! {
     InvalidField = 400, "urn:quell:problem:invalid-field", "Something in the body is wrong";
     /// A parameter or header is missing or wrong (400).
     InvalidRequest = 400, "urn:quell:problem:invalid-request", "Something in the request is wrong";
-    /// There are no rules for the domain (404).
+    /// The domain has no rules (404).
     UnknownDomain = 404, "urn:quell:problem:unknown-domain", "No rules for this domain";
-    /// There is nothing at this path (404).
+    /// The path has no route (404).
     NotFound = 404, "urn:quell:problem:not-found", "Nothing is here";
     /// The path does not have this method (405).
     MethodNotAllowed = 405, "urn:quell:problem:method-not-allowed", "Method not allowed";

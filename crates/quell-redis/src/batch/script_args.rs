@@ -12,7 +12,7 @@ const GIVEN: u8 = 8;
 #[derive(Debug)]
 pub(super) enum CallOutcome {
     Answer(Result<Value, Failure>),
-    /// It was not run: the caller sends it alone.
+    /// The call was not run: the caller sends it alone.
     NotRun,
 }
 

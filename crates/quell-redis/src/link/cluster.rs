@@ -63,9 +63,9 @@ pub(crate) struct Cluster {
 }
 
 /// Marks that a task will ask for the map; dropped when it begins to.
-struct Planned(Arc<Cluster>);
+struct PlannedUpdate(Arc<Cluster>);
 
-impl Drop for Planned {
+impl Drop for PlannedUpdate {
     fn drop(&mut self) {
         self.0.is_planned.store(false, Ordering::Release);
     }
@@ -333,7 +333,7 @@ impl Cluster {
         if self.is_planned.swap(true, Ordering::AcqRel) {
             return;
         }
-        let planned = Planned(Arc::clone(self));
+        let planned = PlannedUpdate(Arc::clone(self));
         let since = self.since_learnt().unwrap_or(LOOK_AGAIN);
         tokio::spawn(async move {
             tokio::time::sleep(LOOK_AGAIN.saturating_sub(since)).await;
@@ -392,7 +392,7 @@ impl Cluster {
 
     /// Adopts a whole map. Calls no longer wait for servers without slots, and servers that left are no
     /// longer asked.
-    fn adopt(&self, found: Found) {
+    fn adopt(&self, found: SlotsReply) {
         let map = Arc::new(Map::new(found.ranges, &found.servers));
         let is_whole = map.is_whole();
         self.nodes
@@ -421,8 +421,8 @@ impl Cluster {
     }
 
     /// Reads the reply to CLUSTER SLOTS; an empty host means the server that answered.
-    fn read(&self, reply: Value, answered: &Address) -> Found {
-        let mut found = Found::default();
+    fn read(&self, reply: Value, answered: &Address) -> SlotsReply {
+        let mut found = SlotsReply::default();
         // First and last slot, the primary, and its replicas.
         let rows = reply.read::<Vec<Vec<Value>>>().unwrap_or_default();
         for row in rows {
@@ -448,7 +448,7 @@ impl Cluster {
 
 /// A reply to CLUSTER SLOTS.
 #[derive(Default)]
-struct Found {
+struct SlotsReply {
     ranges: Vec<(u16, u16, Arc<Node>)>,
     /// Primaries and their replicas.
     servers: HashSet<Address>,
@@ -538,7 +538,7 @@ mod tests {
         assert!(cluster.tag_at(&endpoints[0]).is_none(), "nobody knows it");
         let at = |port| cluster.node(&Address::new("h", port));
         // One slot for the first.
-        cluster.adopt(Found {
+        cluster.adopt(SlotsReply {
             ranges: vec![(0, 41, at(2)), (42, 42, at(1)), (43, 16_383, at(2))],
             servers: [1, 2].map(|port| Address::new("h", port)).into(),
         });
@@ -556,7 +556,7 @@ mod tests {
         let cluster = Cluster::new(&[], Arc::new(Settings::new(&url, LOOK_AGAIN)));
         let address = |port| Address::new("h", port);
         let at = |port| cluster.node(&address(port));
-        let found = |ranges, servers: &[u16]| Found {
+        let found = |ranges, servers: &[u16]| SlotsReply {
             ranges,
             servers: servers.iter().map(|port| address(*port)).collect(),
         };

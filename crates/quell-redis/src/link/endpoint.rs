@@ -74,8 +74,8 @@ impl Endpoint {
         self.run.lock().quiet_until = Some(now + QUIET);
     }
 
-    /// It says that it cannot serve yet: a Cluster's node does for two seconds after its start, and one that reads
-    /// its data. What it lacks is asked for only after that.
+    /// Notes that the server says that it cannot serve yet: a Cluster's node does for two seconds after its
+    /// start, and one that reads its data. What it lacks is asked for only after that.
     pub(super) fn note_not_ready(&self, now: Instant) {
         let mut run = self.run.lock();
         if run.quiet_until.is_some_and(|until| now < until) {

@@ -24,19 +24,19 @@ const QUIET: Duration = Duration::from_secs(1);
 /// Reason why a command has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoAnswer {
-    /// Nothing of it was written, because the connection is closed.
+    /// The command was not written, because the connection is closed.
     #[error("the connection was broken already")]
     Unsent,
-    /// Nothing of it was written, because earlier commands have no answer.
+    /// The command was not written, because earlier commands have no answer.
     #[error("earlier commands have no answer yet")]
     Silent,
-    /// Nothing of it was written, because too many commands wait.
+    /// The command was not written, because too many commands wait.
     #[error("too many calls wait")]
     Overloaded,
-    /// It was written, and there was no answer in time.
+    /// The command was written, and no answer came in time.
     #[error("no answer in time")]
     Late,
-    /// It was written, and the connection ended before the answer.
+    /// The command was written, and the connection ended before the answer.
     #[error("the connection broke before the answer: {0}")]
     Broken(String),
 }
@@ -47,7 +47,7 @@ type Caller = oneshot::Sender<Result<Value, NoAnswer>>;
 pub(super) struct Traffic {
     pub(super) timeout: Duration,
     waiting: Queue<Waiting>,
-    on_the_way: VecDeque<Sent>,
+    on_the_way: VecDeque<SentCommand>,
     window: Window,
     /// Instant of the last answer.
     pub(super) heard: Instant,
@@ -64,7 +64,7 @@ struct Waiting {
     caller: Caller,
 }
 
-struct Sent {
+struct SentCommand {
     /// `None` once the caller was told that there is no answer in time.
     caller: Option<Caller>,
     /// Answers that are still to come.
@@ -135,7 +135,7 @@ impl Traffic {
                 self.was_quiet = true;
             }
             command.set_sent(now);
-            self.on_the_way.push_back(Sent {
+            self.on_the_way.push_back(SentCommand {
                 caller: Some(caller),
                 answers: command.answers(),
                 at: now,
@@ -197,7 +197,7 @@ impl Traffic {
         sent.into_iter().chain(waiting).min()
     }
 
-    fn deadline_of(&self, sent: &Sent) -> Instant {
+    fn deadline_of(&self, sent: &SentCommand) -> Instant {
         let silent = sent.at.max(self.heard) + self.timeout;
         silent.min(sent.at + self.timeout * 2)
     }
@@ -246,7 +246,7 @@ fn window(timeout: Duration) -> Window {
     Window::new(MIN_IN_FLIGHT, MAX_IN_FLIGHT, timeout / 4)
 }
 
-fn is_waited_for(sent: &Sent) -> bool {
+fn is_waited_for(sent: &SentCommand) -> bool {
     sent.caller.as_ref().is_some_and(|one| !one.is_closed())
 }
 

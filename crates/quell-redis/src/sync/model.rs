@@ -56,7 +56,7 @@ pub(crate) fn check(schedules: usize, run: impl Fn() + Send + Sync + 'static) {
     shuttle::check_random(schedule, schedules);
 }
 
-/// Whatever runs tasks, until it ends.
+/// Runtime of tasks, until it ends.
 #[derive(Default)]
 struct Runtime {
     has_ended: AtomicBool,

@@ -82,7 +82,7 @@ async fn a_ban_by_hand_stands_on_any_key_and_survives_its_limit() {
     assert_eq!(subject.bans(10).await.unwrap(), []);
 }
 
-/// Whoever looks at a ban sees why, whichever server set it, and of no other ban on that key.
+/// A view of a ban shows its reason, whichever server set it, and that of no other ban on that key.
 #[tokio::test]
 async fn every_server_says_why_a_key_is_banned() {
     let server = Server::start(&[]);
@@ -202,8 +202,8 @@ async fn users_by_page(
     pages
 }
 
-/// Whoever may see one domain sees its bans, however many longer ones others have, and no call for that takes
-/// long.
+/// An operator of one domain sees its bans, however many longer ones others have, and no call for that
+/// takes long.
 #[tokio::test]
 async fn bans_of_a_domain_are_found_behind_ten_thousand_of_another() {
     let server = Server::start(&[]);

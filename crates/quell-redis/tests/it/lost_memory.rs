@@ -42,7 +42,7 @@ async fn acquire(store: &impl Store, set: &OwnedSet, now: Now) -> Decision {
     answer.unwrap().decisions[0]
 }
 
-/// Until when a state is there about which the store decided then.
+/// Instant until which a state is there about which the store decided then.
 fn proven_by(decision: &Decision, decided: Wall) -> Option<Wall> {
     (!decision.reset_after.is_zero()).then(|| decided.saturating_add(LIFE))
 }

@@ -78,13 +78,13 @@ struct Open {
     /// The node, so far empty.
     node: Node,
     anchor: usize,
-    inside: Inside,
+    inside: OpenNode,
 }
 
 /// As many keys are searched one by one: most maps have two or three.
 const FEW: usize = 16;
 
-enum Inside {
+enum OpenNode {
     List(Vec<Node>),
     Map {
         pairs: Vec<Pair>,
@@ -165,11 +165,11 @@ impl<'s> Builder<'s> {
                 self.open(
                     node(form(style), Value::Null),
                     anchor,
-                    Inside::List(Vec::new()),
+                    OpenNode::List(Vec::new()),
                 );
             }
             Event::MappingStart(style, anchor, _) => {
-                let inside = Inside::Map {
+                let inside = OpenNode::Map {
                     pairs: Vec::new(),
                     seen: HashMap::new(),
                     key: None,
@@ -195,7 +195,7 @@ impl<'s> Builder<'s> {
         self.before = self.roots.len();
     }
 
-    fn open(&mut self, node: Node, anchor: usize, inside: Inside) {
+    fn open(&mut self, node: Node, anchor: usize, inside: OpenNode) {
         self.nodes += 1;
         self.open.push(Open {
             node,
@@ -217,8 +217,8 @@ impl<'s> Builder<'s> {
         // It was counted when it was opened.
         self.nodes = self.nodes.saturating_sub(1);
         match inside {
-            Inside::List(items) => node.set_items(items),
-            Inside::Map { pairs, .. } => node.set_pairs(pairs),
+            OpenNode::List(items) => node.set_items(items),
+            OpenNode::Map { pairs, .. } => node.set_pairs(pairs),
         }
         self.put(node, anchor);
     }
@@ -256,8 +256,8 @@ impl<'s> Builder<'s> {
         }
         match self.open.last_mut().map(|open| &mut open.inside) {
             None => self.root(node),
-            Some(Inside::List(items)) => items.push(node),
-            Some(Inside::Map { key, pairs, seen }) => match key.take() {
+            Some(OpenNode::List(items)) => items.push(node),
+            Some(OpenNode::Map { key, pairs, seen }) => match key.take() {
                 Some(Key::Sound(key, key_at)) => pairs.push(Pair { key, key_at, node }),
                 Some(Key::Broken) => {}
                 None => {
@@ -287,7 +287,7 @@ impl<'s> Builder<'s> {
             [
                 outer @ ..,
                 Open {
-                    inside: Inside::List(items),
+                    inside: OpenNode::List(items),
                     ..
                 },
             ] if !items.is_empty() => outer,
@@ -321,12 +321,12 @@ impl<'s> Builder<'s> {
 /// The path of the parser's position in these lists and maps.
 fn path_of(open: &[Open]) -> Path {
     let below = |path: Path, open: &Open| match &open.inside {
-        Inside::List(items) => path.index(items.len()),
-        Inside::Map {
+        OpenNode::List(items) => path.index(items.len()),
+        OpenNode::Map {
             key: Some(Key::Sound(name, _)),
             ..
         } => path.field(name),
-        Inside::Map { .. } => path,
+        OpenNode::Map { .. } => path,
     };
     open.iter().fold(Path::root(), below)
 }

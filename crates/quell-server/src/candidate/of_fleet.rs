@@ -1,4 +1,4 @@
-//! Of a fleet: the candidate that coordinators hand out, run by this node, and what they are told of it.
+//! Candidate of a fleet: coordinators distribute it, this node runs it and reports on it.
 //!
 //! A limit that the fleet shares is decided with a part of it: the part that the node has of the limit in force
 //! when the candidate comes, and of a limit that is new an even one. So all nodes together decide with the whole
@@ -159,7 +159,7 @@ fn part(rule: &Rule, domain: &str, status: &FleetStatus, now: Monotonic) -> Opti
     Some(u64::try_from(part).unwrap_or(WHOLE))
 }
 
-/// So many thousandths of a limit; none if it is none that a fleet shares.
+/// Limit cut to so many thousandths; none if no fleet shares the limit.
 fn cut(limit: &Limit, part: NonZeroU64) -> Option<Limit> {
     let mut own = limit.spec();
     let Algorithm::TokenBucket(bucket) = &mut own.algorithm else {

@@ -69,7 +69,7 @@ pub(crate) async fn report(shared: Arc<Shared>, slot: SeenSlot) {
     }
 }
 
-/// Those that the overview shows; none if the store does not answer.
+/// Bans that the overview shows; none if the store does not answer.
 async fn read_bans(shared: &Arc<Shared>) -> Option<Bans> {
     let body = admin::bans(shared, WantedBans::longest(MAX_KEYS), &Caller::Anyone)
         .await

@@ -16,7 +16,7 @@ const FORMAT: &[u8] = b"quell history 2\n";
 
 /// Contents of the file.
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct HistoryFile {
     hour: Series<Counts>,
     day: Series<Counts>,
     changes: Vec<Change>,
@@ -37,12 +37,12 @@ impl History {
         let kept = read(&path, FORMAT).unwrap_or_else(|error| {
             let file = path.display();
             tracing::warn!(%file, %error, "cannot read the console's history; a new one begins");
-            Kept::default()
+            HistoryFile::default()
         });
         Self::restore(kept)
     }
 
-    fn restore(mut kept: Kept) -> Self {
+    fn restore(mut kept: HistoryFile) -> Self {
         for (series, span) in [(&mut kept.hour, Span::Hour), (&mut kept.day, Span::Day)] {
             series.keep(span.steps().1);
         }
@@ -60,7 +60,7 @@ impl History {
             return;
         };
         let _writing = self.writing.lock();
-        let kept = Kept {
+        let kept = HistoryFile {
             hour: self.series(Span::Hour),
             day: self.series(Span::Day),
             changes: self.changes.lock().iter().cloned().collect(),

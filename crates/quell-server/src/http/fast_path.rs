@@ -38,9 +38,9 @@ const MAX_OUTPUT: usize = 16 * 1_024;
 
 /// Way in which a connection left the fast path.
 pub(super) enum Exit {
-    /// It ended: the client is gone, or the server stops and all that was read is answered.
+    /// The connection ended: the client is gone, or the server stops and all that was read is answered.
     Closed,
-    /// It sent something other than a question, which begins with these bytes.
+    /// The client sent something other than a question, which begins with these bytes.
     Fallback(Vec<u8>),
 }
 

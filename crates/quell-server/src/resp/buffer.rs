@@ -128,7 +128,7 @@ impl Output {
 
     /// Draws for its present size. To be called after sending as much as possible. Returns whether the
     /// budget has as much.
-    pub(super) fn is_within_budget(&mut self) -> bool {
+    pub(super) fn draw_for_size(&mut self) -> bool {
         let large = Some(self.bytes.capacity()).filter(|size| *size > FIRST);
         if self.share.resize(large.unwrap_or_default()) {
             return true;

@@ -227,7 +227,7 @@ impl Connection {
             if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(context) {
                 return Poll::Ready(Err(End::Io(error)));
             }
-            if !self.output.is_within_budget() {
+            if !self.output.draw_for_size() {
                 return Poll::Ready(Err(End::Full));
             }
             let unsent = self.output.unsent().len();
@@ -264,7 +264,7 @@ impl Connection {
         outcome.map_err(End::Io)
     }
 
-    /// Nothing makes progress: checks whether the server stops, and the timer.
+    /// Checks, while the connection makes no progress, whether the server stops, and the timer.
     fn poll_rest(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Result<(), End>> {
         self.entry.park(context);
         if shared.connections.is_stopping() && self.output.is_empty() {
@@ -305,7 +305,7 @@ impl Connection {
             ..
         } = self;
         drop((input, session, reader));
-        if output.is_within_budget() && (!output.is_empty() || stream.has_unsent()) {
+        if output.draw_for_size() && (!output.is_empty() || stream.has_unsent()) {
             close_lingering(stream, output.unsent()).await;
         }
     }
@@ -319,9 +319,9 @@ struct Answered {
 
 /// Rest of the input.
 enum Rest {
-    /// Nothing, or a command that is not complete.
+    /// Rest that is empty, or a command that is not complete.
     Cut,
-    /// There may be complete commands.
+    /// Rest that may have complete commands.
     More,
 }
 

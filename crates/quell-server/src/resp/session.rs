@@ -49,7 +49,7 @@ pub(super) struct Session {
     plan: Option<ThrottlePlan>,
     calls: Calls,
     caller: Caller,
-    /// That of the client; counts while it has shown no token.
+    /// Certificate of the client; counts while it has shown no token.
     certificate: Option<Arc<ClientCertificate>>,
     /// The version of the credentials under which `caller` was looked up.
     version: u64,

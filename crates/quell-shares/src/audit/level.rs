@@ -27,7 +27,7 @@ enum Supply {
     Steady(u64, u64),
     /// Instant at which its window ends.
     Window(Duration),
-    /// It is not judged.
+    /// The level is not judged.
     Unknown,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct Level {
     max: u64,
     /// By how much it may rise at any time.
     allowed: u64,
-    last: Option<Last>,
+    last: Option<LastLevels>,
 }
 
 /// Levels that the answers until now allow.
 #[derive(Clone, Copy, Debug)]
-struct Last {
+struct LastLevels {
     /// The most that can be left, in units times [`Level::scale`].
     most: u128,
     sent: Monotonic,
@@ -121,7 +121,7 @@ impl Level {
             }
             _ => sent,
         };
-        self.last = Some(Last {
+        self.last = Some(LastLevels {
             most: possible
                 .filter(|_| is_known)
                 .map_or(left, |most| most.min(left)),

@@ -40,7 +40,7 @@ pub(super) enum Promise {
 pub(super) struct Sliding {
     limit: u64,
     slot: u64,
-    /// So many slots are in one window, wherever a call was in its period.
+    /// Number of slots in one window, wherever a call was in its period.
     within: usize,
     /// Units admitted in each slot, and the number of the newest.
     slots: [u64; SLOTS as usize],

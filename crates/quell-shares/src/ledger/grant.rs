@@ -94,7 +94,7 @@ impl Ledger {
                 horizon.add(holding);
                 continue;
             };
-            let one = One::new(&self.record, &account.seat, limit, self.drift);
+            let one = MemberGrant::new(&self.record, &account.seat, limit, self.drift);
             let (version, granted) = one.decide(&times, holding, horizon);
             self.latest = self.latest.max(version.leases_end());
             holding.sent = version.leases[0].right.rate;
@@ -182,7 +182,7 @@ impl Ledger {
             if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
-            let one = One::new(&self.record, &account.seat, limit, self.drift);
+            let one = MemberGrant::new(&self.record, &account.seat, limit, self.drift);
             horizon.remove(holding);
             let room = horizon
                 .headroom(one.unit.rate, holding.target, ends)
@@ -259,7 +259,7 @@ struct Part {
 }
 
 /// A decision about one limit of one member. Rates are parts of `unit`, unless said otherwise.
-struct One<'a> {
+struct MemberGrant<'a> {
     plan: &'a Plan,
     seat: &'a Seat,
     limit: &'a Limit,
@@ -273,7 +273,7 @@ struct One<'a> {
     drift: Drift,
 }
 
-impl<'a> One<'a> {
+impl<'a> MemberGrant<'a> {
     fn new(record: &'a Record, seat: &'a Seat, limit: &'a Limit, drift: Drift) -> Self {
         Self {
             plan: record.plan_of(seat),

@@ -283,7 +283,7 @@ impl Ledger {
         Effect::answer(join.member, answer)
     }
 
-    /// There is no seat for it now: it may ask again when a lease is over.
+    /// Refuses a seat for now: the member may ask again when a lease is over.
     fn refused(&self, join: &Join, why: NoSeat) -> Effect {
         let answer = Response::Unknown {
             incarnation: 0,

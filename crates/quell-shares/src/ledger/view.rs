@@ -52,14 +52,14 @@ pub struct RolloutView {
 pub enum MemberState {
     /// The leader does not know yet what it holds.
     Unknown,
-    /// It reports.
+    /// The member reports.
     Active,
-    /// It was not heard for three fifths of a lease: it may use its static share, later its floor, and
-    /// no other member can have that.
+    /// The member was not heard for three fifths of a lease: it may use its static share, later its floor,
+    /// and no other member can have that.
     Silent,
     /// An operator drains it.
     Draining,
-    /// It has nothing any more, and its seat is being given back.
+    /// The member has nothing any more, and its seat is being given back.
     Left,
 }
 
@@ -180,8 +180,8 @@ impl Ledger {
         }
     }
 
-    /// Nobody gives up a static share that the plan gives it, and what is left goes to those who are to
-    /// have more.
+    /// Settles the bases: no member gives up a static share that the plan gives it, and the rest goes to
+    /// those that are to have more.
     fn settle_bases(&self, members: &mut [MemberView]) {
         let whole = |id: &LimitId| (*id, self.record.whole(*id).rate);
         let mut left: BTreeMap<LimitId, u64> = self.limits.iter().map(whole).collect();

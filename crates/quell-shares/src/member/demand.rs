@@ -18,7 +18,7 @@ const CHANGES: usize = 5;
 /// The margin is at least this part of the demand: no share is planned again for less.
 pub(crate) const LEAST_MARGIN: u64 = 100;
 
-/// And at most this part of it.
+/// Divisor of the greatest margin: at most this part of the demand.
 const MAX_MARGIN: u64 = 5;
 
 /// The cost offered since the last report, and its rates at the reports before.

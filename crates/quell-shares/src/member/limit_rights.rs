@@ -15,7 +15,7 @@ pub(super) struct LimitRights {
     pub(super) base_begins: Monotonic,
     pub(super) base: Right,
     pub(super) base_ends: Monotonic,
-    /// Until then the member uses no more than the gap, even if the base ends before it began.
+    /// Instant until which the member uses no more than the gap, even if the base ends before it began.
     pub(super) promised: Monotonic,
     pub(super) floor: Right,
     /// End of the floor, if it ends.

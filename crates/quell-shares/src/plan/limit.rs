@@ -22,7 +22,7 @@ pub enum Fallback {
     Share,
     /// A tenth of its static share.
     Floor,
-    /// Nothing: the share of a member that died is free again when its lease ends.
+    /// No quota: the share of a member that died is free again when its lease ends.
     Deny,
 }
 

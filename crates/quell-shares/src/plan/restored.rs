@@ -18,12 +18,12 @@ pub struct Restored {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RaiseError {
-    /// It is not higher than the one in force.
+    /// The generation is not higher than the one in force.
     NotHigher {
         /// The generation in force.
         now: u64,
     },
-    /// It is above [`generation::HIGHEST`].
+    /// The generation is above [`generation::HIGHEST`].
     TooHigh,
 }
 

@@ -10,7 +10,7 @@ pub const MAX_MEMBERSHIPS: usize = 16;
 /// The longest name of a limit or a group, in bytes.
 pub const MAX_NAME: usize = 200;
 
-/// That a member is in a group.
+/// Membership of a member in a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// The group, as the member named it. A plan had it then; the present one need not.

@@ -27,7 +27,8 @@ fn plan(rate: u64) -> Plan {
 struct Fleet {
     leader: Coordinator,
     now: u64,
-    /// Of each member: reports so far, version in force, plan that it follows; none before it has joined.
+    /// State of each member: reports so far, version in force, plan that it follows; none before it has
+    /// joined.
     members: [(u64, u64, u64); 4],
     /// Members that were told to go.
     told: Vec<(u32, Response)>,

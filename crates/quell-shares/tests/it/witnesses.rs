@@ -1,4 +1,4 @@
-//! Whom a leader believes that the store went back.
+//! Members that a leader believes when they say that the store went back.
 
 use std::time::Duration;
 

@@ -73,16 +73,16 @@ pub(super) struct PaymentOrder {
 pub(super) enum PaymentOutcome {
     /// Charged, as far as it fits. If known, when the store's state will be at rest.
     Made(Option<Monotonic>),
-    /// It was sent and not answered. It is not sent again, because it may have been charged.
+    /// The payment was sent and not answered. It is not sent again, because it may have been charged.
     Unknown,
-    /// Nothing was charged.
+    /// The store charged nothing.
     Unpaid,
 }
 
 /// The result of starting to repay a key.
 #[derive(Debug)]
 pub(super) enum PaymentStart {
-    /// Nothing is owed.
+    /// No debt.
     Nothing,
     /// Another caller is already repaying it.
     Joined(PaymentWatch),
@@ -91,7 +91,7 @@ pub(super) enum PaymentStart {
 }
 
 impl LocalDebt {
-    /// Nothing owed on a key whose state on the store is at rest at `rests`.
+    /// No debt on a key whose state on the store is at rest at `rests`.
     pub(super) fn new(limits: &Arc<SharedLimit>, rests: Monotonic) -> Self {
         Self {
             debt: Debt::new(rests),

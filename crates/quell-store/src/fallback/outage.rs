@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::Inner;
 use crate::remote::RemoteStore;
 
-/// It is over once no answer was degraded for this long.
+/// Time without a degraded answer after which the outage is over.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Trouble of a store that does not decide every call.
@@ -113,7 +113,7 @@ impl Outage {
         *unasked
     }
 
-    /// Has the log say at the beginning of an outage what callers get.
+    /// Sets the text that the log has, at the beginning of an outage, about the answers of callers.
     pub(super) fn describe(&self, describe: Describe) {
         // Whoever comes second says the same.
         let _ = self.describe.set(describe);

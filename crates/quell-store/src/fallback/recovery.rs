@@ -37,7 +37,7 @@ pub(super) struct Recovery<V> {
 #[derive(Debug)]
 struct Server<V> {
     name: V,
-    /// Until when nodes may need to find it and repay, if it was gone.
+    /// Instant until which nodes may need to find the server and repay, if it was gone.
     recovers_until: Option<Instant>,
     /// Refusal of a write by this server, until it takes writes again.
     refusal: Option<RemoteFailure>,

@@ -42,7 +42,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeAnswer {
     Refusal,
-    /// It passed, and this many more calls like it would pass.
+    /// The call passed, and this many more calls like it would pass.
     Room(u64),
     /// The store did not answer.
     Nothing,

@@ -39,11 +39,11 @@ type Equal = SmallVec<[(Fingerprint, LimitId, u64); 1]>;
 
 /// Equal calls that wait for one call to the store.
 #[derive(Debug, Default)]
-pub(super) struct JointCalls(Mutex<HashMap<Equal, Gathering>>);
+pub(super) struct JointCalls(Mutex<HashMap<Equal, NextBatch>>);
 
 /// Calls that the store is asked for next.
 #[derive(Debug, Default)]
-struct Gathering {
+struct NextBatch {
     calls: u64,
     /// The charges of one of them, as the first says it: windows of the calendar go on while calls come and come.
     one: Option<OwnedSet>,
@@ -54,7 +54,7 @@ struct Gathering {
 /// The store's answer to some calls.
 #[derive(Debug, Default)]
 struct JointOutcome {
-    /// So many of them are allowed: those that came first.
+    /// Number of calls that are allowed: those that came first.
     allowed: u64,
     allowance: Option<Answer>,
     /// The answer of all others. `None`: each asks by itself.
@@ -71,7 +71,7 @@ impl JointCalls {
         let mut all = self.0.lock();
         let (gathering, is_first) = match all.entry(equal.clone()) {
             Entry::Occupied(entry) => (entry.into_mut(), false),
-            Entry::Vacant(entry) => (entry.insert(Gathering::default()), true),
+            Entry::Vacant(entry) => (entry.insert(NextBatch::default()), true),
         };
         gathering.one.get_or_insert_with(|| match set.charges() {
             [charge] => set_of(set.key(charge), charge, charge.cost),
@@ -83,7 +83,7 @@ impl JointCalls {
     }
 
     /// The calls to ask for now. `None` if there are none any more: then the next call begins anew.
-    fn next(&self, equal: &Equal) -> Option<Gathering> {
+    fn next(&self, equal: &Equal) -> Option<NextBatch> {
         let mut all = self.0.lock();
         let gathering = all.get_mut(equal)?;
         if gathering.calls == 0 {

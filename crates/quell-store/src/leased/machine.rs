@@ -32,11 +32,11 @@ pub(super) enum Ask {
 /// Reply of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StoreReply {
-    /// It decided on units, then.
+    /// The store decided on units, at this time.
     Units(Decision, Option<Wall>),
-    /// It charged these.
+    /// The store charged these totals.
     Totals(Paid),
-    /// It gave no answer.
+    /// The store gave no answer.
     Lost,
 }
 

@@ -84,7 +84,7 @@ struct HotKey {
     audit: Box<KeyAudit>,
     /// Set that was last charged for the key, or is to be charged.
     charged: Option<Arc<OwnedSet>>,
-    /// Until when its state is known to exist on the store.
+    /// Proof of the instant until which its state is known to exist on the store.
     proof: Proof,
     /// Closed when the answer of the store has come.
     landing: Option<watch::Receiver<()>>,
@@ -97,13 +97,13 @@ pub(super) struct Flight {
     pub(super) lease: u64,
     pub(super) ask: Ask,
     sent: Monotonic,
-    /// Until when the store is known to have the key's state.
+    /// Instant until which the store is known to have the key's state.
     pub(super) exists_until: Option<Wall>,
 }
 
 /// Units of a lease to give back to the store.
 #[derive(Debug)]
-pub(super) struct UnitsBack {
+pub(super) struct ReturnedUnits {
     pub(super) print: Fingerprint,
     pub(super) lease: u64,
     pub(super) charged: Arc<OwnedSet>,
@@ -139,9 +139,9 @@ impl std::fmt::Debug for LeaseTable {
 }
 
 impl Shard {
-    /// Returns true if a key without a lease was requested so often that it should have one. A call counts
+    /// Counts a request for a key without a lease; returns true if the key should have one. A call counts
     /// once.
-    fn is_hot(&mut self, print: Fingerprint, now: Monotonic, is_again: bool) -> bool {
+    fn count_request(&mut self, print: Fingerprint, now: Monotonic, is_again: bool) -> bool {
         if self.sketch.is_empty() || now.since(self.begun) >= DEMAND_INTERVAL {
             self.sketch.clear();
             self.sketch.resize(COUNTERS, 0);
@@ -182,7 +182,7 @@ impl Shard {
         }
         let terms = terms.filter(|_| key.as_bytes().len() <= LONGEST_KEY)?;
         if !self.leases.contains_key(&print) {
-            if !self.is_hot(print, now, attempt.is_again) {
+            if !self.count_request(print, now, attempt.is_again) {
                 return None;
             }
             if self.leases.len() >= MAX_LEASES {
@@ -218,7 +218,7 @@ impl Shard {
 
     /// Collects units that the hot keys give back, all of them or the idle ones, and uncharged units that
     /// the store is to charge. Keys that nobody uses lose their places.
-    fn give_back(&mut self, now: Monotonic, all: bool, found: &mut Found) {
+    fn give_back(&mut self, now: Monotonic, all: bool, found: &mut DueUnits) {
         for (print, hot) in &mut self.leases {
             let excess = hot.audit.judge(now);
             if let Some(limit) = hot.limit.filter(|_| excess != Excess::default()) {
@@ -236,7 +236,7 @@ impl Shard {
                         let Some(units) = units else { break };
                         self.returned += units.units;
                         hot.audit.given_back(units.units);
-                        found.backs.push(UnitsBack {
+                        found.backs.push(ReturnedUnits {
                             print: *print,
                             lease: number,
                             charged: Arc::clone(charged),
@@ -271,8 +271,8 @@ impl Shard {
 
 /// Units of hot keys that are due at the store.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) backs: Vec<UnitsBack>,
+pub(super) struct DueUnits {
+    pub(super) backs: Vec<ReturnedUnits>,
     pub(super) syncs: Vec<(Box<NewFlight>, Arc<OwnedSet>)>,
     /// Units that are not charged yet.
     pub(super) pending: u64,
@@ -356,8 +356,8 @@ impl LeaseTable {
     }
 
     /// Returns the units of hot keys that are for the store, all of them or the due ones.
-    pub(super) fn give_back(&self, now: Monotonic, all: bool) -> Found {
-        let mut found = Found::default();
+    pub(super) fn give_back(&self, now: Monotonic, all: bool) -> DueUnits {
+        let mut found = DueUnits::default();
         for shard in &self.shards {
             shard.lock().give_back(now, all, &mut found);
         }
@@ -488,7 +488,7 @@ impl LeaseTable {
     }
 
     /// The store has confirmed a return.
-    pub(super) fn returned(&self, back: &UnitsBack) {
+    pub(super) fn returned(&self, back: &ReturnedUnits) {
         let mut shard = self.shard(back.print).lock();
         let hot = shard.leases.get_mut(&back.print);
         if let Some(hot) = hot.filter(|hot| hot.number == back.lease)

@@ -14,14 +14,14 @@ use super::table::{Shares, is_shared};
 /// A charge on a share. It counts as admitted when it is final, so that a count never has to be taken back:
 /// the report that it was in may be gone.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ShareCharge {
     share: Arc<Share>,
     cost: u64,
     degraded: bool,
     held: Option<Held>,
 }
 
-impl Taken {
+impl ShareCharge {
     pub(super) fn put_back(mut self, now: Monotonic) {
         if let Some(held) = self.held.take()
             && !self.share.cell.put_back(now, held)
@@ -36,7 +36,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for ShareCharge {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             self.share.cell.keep(held);
@@ -48,7 +48,7 @@ impl Drop for Taken {
 /// Answers of shares to charges.
 pub(super) struct Take {
     pub(super) decisions: Vec<Decision>,
-    pub(super) taken: Vec<Taken>,
+    pub(super) taken: Vec<ShareCharge>,
 }
 
 /// A set, some of whose limits a fleet shares.
@@ -122,7 +122,7 @@ impl<'a, 'r> Parted<'a, 'r> {
             let (answer, held) = share.cell.try_hold(now, cost);
             decisions.push(decision(&answer, charge));
             if let Some(held) = held {
-                taken.push(Taken {
+                taken.push(ShareCharge {
                     share: Arc::clone(share),
                     cost,
                     degraded: !share.is_granted(now),

@@ -17,7 +17,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Share {
     pub(super) cell: Arc<Cell>,
-    /// Until then a coordinator has granted it, in nanoseconds.
+    /// Instant until which a coordinator has granted it, in nanoseconds.
     granted_until: AtomicU64,
     /// Micro-units since they were last read.
     pub(super) admitted: AtomicU64,
@@ -32,7 +32,7 @@ pub struct ShareCounts {
     pub admitted: u64,
     /// Refused.
     pub denied: u64,
-    /// Of both, what was answered while no coordinator granted the share.
+    /// Units of both that were answered while no coordinator granted the share.
     pub degraded: u64,
 }
 

@@ -34,7 +34,7 @@ struct Log {
 enum Call {
     Answered,
     NotSent,
-    /// It ran, and the answer is lost.
+    /// The call ran, and the answer is lost.
     Lost,
 }
 

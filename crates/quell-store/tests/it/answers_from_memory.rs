@@ -189,7 +189,7 @@ async fn wait_as_told(
     }
 }
 
-/// Nobody asks any more, for as long as the key needs to be at rest, as the last caller was told.
+/// Checks that the key is at rest, as the last caller was told, after that time without calls.
 async fn rests_as_told(fleet: &Fleet, told: &Verdict, slack: Duration, case: &Case) {
     let told = told.reset_after.unwrap();
     let step = Duration::from_millis(10);

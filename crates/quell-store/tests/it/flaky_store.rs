@@ -57,7 +57,7 @@ impl Clock for TokioClock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Up,
-    /// It answers nothing, and executes later what it was sent.
+    /// The store answers nothing, and executes later what it was sent.
     Frozen,
     /// Connections are refused.
     Down,
@@ -106,7 +106,7 @@ impl Shared {
         self.executed.load(Ordering::Relaxed)
     }
 
-    /// It stands still, or is gone.
+    /// Lets the store stand still, or be gone.
     pub(crate) fn fails(&self, how: Condition) {
         if how == Condition::Down {
             self.unread.lock().clear();
@@ -114,7 +114,7 @@ impl Shared {
         self.condition.send_replace(how);
     }
 
-    /// It goes on, and executes first what it was sent.
+    /// Lets the store go on; first it executes what it was sent.
     pub(crate) async fn returns(&self) {
         let unread = std::mem::take(&mut *self.unread.lock());
         for command in unread {
@@ -123,7 +123,7 @@ impl Shared {
         self.condition.send_replace(Condition::Up);
     }
 
-    /// It knows nothing any more.
+    /// Lets the store forget everything.
     pub(crate) fn forgets(&self) {
         let model = ModelStore::default();
         for changes in &*self.changes.lock() {
@@ -138,7 +138,7 @@ impl Shared {
         Arc::new(ModelStore::clone(&self.model.lock()))
     }
 
-    /// It knows what it knew when this copy was made.
+    /// Sets the store back to the time of this copy.
     pub(crate) fn restore(&self, model: Arc<ModelStore>) {
         *self.model.lock() = model;
     }

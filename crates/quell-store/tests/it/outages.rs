@@ -46,13 +46,13 @@ enum Step {
 /// Kind of failure of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// It stands still, and goes on.
+    /// The store stands still, and goes on.
     Frozen,
-    /// It is gone, and comes back with all that it knew.
+    /// The store is gone, and comes back with all that it knew.
     Away,
-    /// It is gone, and comes back knowing nothing.
+    /// The store is gone, and comes back knowing nothing.
     Emptied,
-    /// It is gone, and comes back as it was so long before.
+    /// The store is gone, and comes back as it was so long before.
     Older(Duration),
 }
 
@@ -68,11 +68,12 @@ struct Fault {
 enum Kept {
     /// `burst + rate * d`, the rate per second.
     Bucket(u64, u64),
-    /// So many in any such time.
+    /// At most so many in any such time.
     Window(u64, Duration),
-    /// So many in a window that begins with its first call: in any such time twice that, across an edge.
+    /// At most so many in a window that begins with its first call: in any such time twice that, across an
+    /// edge.
     FixedWindow(u64, Duration),
-    /// So many from each multiple of this time to the next.
+    /// At most so many from each multiple of this time to the next.
     CalendarWindow(u64, Duration),
 }
 

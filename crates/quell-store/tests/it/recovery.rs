@@ -52,7 +52,7 @@ impl Node {
         passed
     }
 
-    /// It loses the store, and notices.
+    /// Lets the server lose the store, and notice.
     async fn cut_off(&self) {
         self.store.set_way(None);
         until_it("the store is thought gone", async || {
@@ -117,8 +117,8 @@ async fn a_server_that_pays_a_second_later_lets_nobody_have_more() {
     assert_eq!(passed, LIMIT);
 }
 
-/// It has more keys than it can pay in two seconds, and finds the store first: nobody waits for a server that finds
-/// it two seconds after the others.
+/// A server that has more keys than it can pay in two seconds finds the store first: it waits for no server
+/// that finds the store two seconds after the others.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_needs_long_to_pay_is_waited_for() {
     let nodes = two().await;

@@ -522,7 +522,7 @@ async fn refunds_let_in_nothing_more_per_window_and_batch() {
     }
 }
 
-/// Of five units that would have begun to drain at once without the hold, two are left after 3 ms.
+/// Two of five units, which would have begun to drain at once without the hold, are left after 3 ms.
 #[tokio::test]
 async fn what_a_hold_gave_back_is_not_given_back_again() {
     let limit = Limit::per_second(1000).burst(10).build().unwrap();
@@ -545,7 +545,7 @@ async fn what_a_hold_gave_back_is_not_given_back_again() {
     assert_eq!(left.remaining, 5);
 }
 
-/// Whose use was forgiven has nothing to give back.
+/// A caller whose usage was forgiven has nothing to give back.
 #[tokio::test]
 async fn a_refund_after_forgiveness_gives_nothing_back() {
     let limit = Limit::calendar_window(3, CalendarUnit::Minute, "UTC").build();

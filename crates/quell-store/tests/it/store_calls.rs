@@ -39,7 +39,7 @@ const LOADS: [(u32, u32, u64, u64); 7] = [
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Of one key, by all servers together.
+/// Load on one key, by all servers together.
 struct Load {
     limit: Limit,
     rung: Rung,

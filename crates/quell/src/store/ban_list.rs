@@ -13,9 +13,9 @@ use super::Banned;
 /// A list that bans are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BanSource {
-    /// Of a shared store.
+    /// List of a shared store.
     Shared,
-    /// Of this process.
+    /// List of this process.
     Memory,
 }
 
@@ -150,7 +150,7 @@ pub struct BanList {
 }
 
 impl BanList {
-    /// Nothing yet.
+    /// Empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -27,15 +27,15 @@ pub struct Placed {
 /// The status of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldStatus {
-    /// It exists, or waits for its turn.
+    /// The hold exists, or waits for its turn.
     Stands,
-    /// It was settled with its real cost.
+    /// The hold was settled with its real cost.
     Settled,
-    /// It was cancelled.
+    /// The hold was cancelled.
     Cancelled,
-    /// It was released.
+    /// The hold was released.
     Released,
-    /// It expired.
+    /// The hold expired.
     Expired,
 }
 

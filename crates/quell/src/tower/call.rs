@@ -175,11 +175,11 @@ pub struct CallService<S, D, Inner, C = AsEstimated> {
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallOutcome<T> {
-    /// It was allowed: the service's response.
+    /// The call was allowed: the service's response.
     Passed(T),
     /// A limit denies it, or the store fails.
     Refused(Box<Verdict>),
-    /// It would have to wait, and too many calls wait already; nothing was charged.
+    /// The call would have to wait, and too many calls wait already; nothing was charged.
     Overloaded,
 }
 
@@ -187,7 +187,7 @@ pub enum CallOutcome<T> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<E> {
-    /// There are no rules for the query's domain.
+    /// The query's domain has no rules.
     #[error("{0}")]
     Limits(Failure),
     /// The service failed.

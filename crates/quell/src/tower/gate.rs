@@ -57,7 +57,7 @@ pub enum Failure {
 /// The result of admitting a call.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// It may continue, with what it holds.
+    /// The call may continue, with its holds.
     Allowed(Verdict, Option<Permit>),
     Denied(Verdict),
     /// Too many calls wait already, for their turn or for the store; nothing was charged.
@@ -66,7 +66,7 @@ pub(super) enum Admission {
     Broken(Failure),
 }
 
-/// Is called on failures.
+/// Function that is called on failures.
 type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 /// Admits calls.

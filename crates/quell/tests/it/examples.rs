@@ -207,7 +207,7 @@ fn threads_take_no_more_than_the_limit() {
     assert!(took >= Duration::from_millis(300), "{took:?}");
 }
 
-/// Nobody's jobs begin closer than 50 ms together, and a customer waits for no other.
+/// No customer's jobs begin closer than 50 ms together, and a customer waits for no other.
 #[tokio::test]
 async fn workers_wait_for_their_turn() {
     let begun = workers::run(vec!["ann", "ann", "ann", "bob"])

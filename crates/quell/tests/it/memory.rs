@@ -422,7 +422,7 @@ async fn forgiving_a_key_forgets_what_it_used() {
     assert_eq!(unknown, Err(quell::AskError::UnknownRule));
 }
 
-/// Of a reason so many characters are kept, whatever bytes they have; and it is that of a ban in force.
+/// A reason keeps its first characters, whatever bytes they have; and it is that of a ban in force.
 #[tokio::test]
 async fn a_long_reason_of_a_ban_is_cut() {
     let (limiter, clock) = limiter(100, Limit::per_hour(5).build().unwrap());

@@ -23,7 +23,7 @@ use crate::http::caller::address as client_address;
 use crate::http::hold_list::{held_key, shows_ids};
 use crate::http::reply;
 use crate::shared::Shared;
-use crate::top::{Refusal, Refused, Why};
+use crate::top::{Refusal, RefusalReason, Refused};
 
 use quell_host::console::key_table::KEYS_PATH as PATH;
 
@@ -37,7 +37,7 @@ struct KeysPage<'a> {
     call: CallForm<'a>,
     form: &'a Form,
     /// `None`: nothing was asked for yet, or it was wrong.
-    found: Option<Found>,
+    found: Option<RulesAnswer>,
     /// The reason that was written, unless it was done.
     reason: &'a str,
 }
@@ -49,7 +49,7 @@ struct Form(Fields);
 
 /// Rules' answer to a call.
 #[derive(Default)]
-struct Found {
+struct RulesAnswer {
     /// The command that lists what is held; `None` if nothing is.
     holds_command: Option<String>,
     /// Answer to the call, in words too; `None`: the store could not be asked.
@@ -110,7 +110,7 @@ async fn shown(
     let domains: Vec<String> = domains.map(str::to_owned).collect();
     let found = match form.get("domain") {
         "" => Ok(None),
-        _ => Found::look_up(console, viewer, &form).await.map(Some),
+        _ => RulesAnswer::look_up(console, viewer, &form).await.map(Some),
     };
     let why = |refusal| Box::<Problem>::from(refusal).detail.unwrap_or_default();
     let (found, unknown) = or_why(found.map_err(why));
@@ -220,7 +220,7 @@ impl Form {
     }
 }
 
-impl Found {
+impl RulesAnswer {
     async fn look_up(
         console: &Console,
         viewer: &Viewer,
@@ -412,10 +412,10 @@ fn said(decision: &Decision, of_permits: bool) -> String {
 fn describe(last: &Refusal, shared: &Shared) -> String {
     let ago = words(shared.limiter.now().monotonic.since(last.at));
     let why = match last.why {
-        Why::Used => "its limit was used up",
-        Why::Cost => "no key may have so much at once",
-        Why::Banned => "it was banned",
-        Why::Degraded => "no store or coordinator answered",
+        RefusalReason::Used => "its limit was used up",
+        RefusalReason::Cost => "no key may have so much at once",
+        RefusalReason::Banned => "it was banned",
+        RefusalReason::Degraded => "no store or coordinator answered",
     };
     format!("{ago} ago, at cost {}: {why}", last.cost)
 }

@@ -80,7 +80,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
     shell.page("Overview", viewer, &page)
 }
 
-/// Those that a caller may see.
+/// Changes that a caller may see.
 fn changes(shared: &Shared, caller: &Caller) -> Vec<Change> {
     let is_shown = |change: &Change| match &change.domain {
         Some(domain) => caller.reaches(domain),
@@ -209,7 +209,7 @@ impl<'a> Bans<'a> {
     }
 }
 
-/// So many a second, with a tenth below ten.
+/// Rate per second, with a tenth below ten.
 fn per_second(count: u64, millis: u64) -> String {
     let tenths = u128::from(count) * 10_000 / u128::from(millis.max(1));
     match tenths {

@@ -6,7 +6,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use super::siphash::{Halfway, SipHasher};
+use super::siphash::{HalfHash, SipHasher};
 
 /// Identifies a key in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +93,7 @@ impl Hash for Raw<'_> {
 pub(super) struct Half {
     /// The upper 64 bits.
     pub(super) high: u64,
-    rest: Halfway,
+    rest: HalfHash,
 }
 
 impl Half {

@@ -18,7 +18,7 @@ use quell_core::ticket::Earlier;
 use quell_core::time::Monotonic;
 
 use super::fingerprint::Fingerprint;
-use super::set::Touched;
+use super::set::ChargedState;
 use crate::portions::{Portion, Portions};
 use crate::store::{Counted, HoldStatus, HoldTotals, StoreError, StoreResult};
 
@@ -56,7 +56,7 @@ pub(super) struct Shard {
 #[derive(Debug, Default)]
 struct OwnIds {
     all: usize,
-    /// Those whose holds have ended, by the instant at which they are forgotten.
+    /// Records whose holds have ended, by the instant at which they are forgotten.
     ended: BTreeSet<(Monotonic, HoldId)>,
 }
 
@@ -257,7 +257,7 @@ impl Shard {
 
 impl HoldPlace {
     /// The place of a charge.
-    pub(super) fn new(state: &Touched<'_>, origin: CostOrigin) -> Self {
+    pub(super) fn new(state: &ChargedState<'_>, origin: CostOrigin) -> Self {
         Self {
             own: state.own,
             charged: state.charged,

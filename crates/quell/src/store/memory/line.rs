@@ -139,7 +139,7 @@ impl Slot {
 
     /// The word of the sought state, if it is here.
     #[inline]
-    pub(super) fn word_of(&self, sought: Sought) -> Option<u64> {
+    pub(super) fn word_of(&self, sought: PackedKey) -> Option<u64> {
         let is_here = self.high.load(Ordering::Relaxed) == sought.high
             && self.meta.load(Ordering::Relaxed) == sought.meta;
         is_here.then(|| self.word.load(Ordering::Relaxed))
@@ -157,12 +157,12 @@ impl Slot {
 
 /// A key's state, packed under a limit, as a slot would hold it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sought {
+pub(super) struct PackedKey {
     high: u64,
     meta: u64,
 }
 
-impl Sought {
+impl PackedKey {
     #[inline]
     pub(super) const fn new(fingerprint: Fingerprint, limit: LimitId) -> Self {
         Self {
@@ -228,7 +228,7 @@ impl Line {
     /// than comparing all five. If two keys have the same upper 64 bits, all but one take the slow
     /// path.
     #[inline]
-    pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
+    pub(super) fn seek(&self, sought: PackedKey) -> Option<(&Slot, u64)> {
         let mut index = SLOTS;
         for (other, slot) in self.slots.iter().enumerate().rev() {
             let is_here = slot.high.load(Ordering::Relaxed) == sought.high;
@@ -362,7 +362,7 @@ mod tests {
         let Some(glance) = line.glance() else {
             return false;
         };
-        line.seek(Sought::new(KEY, LimitId(1)))
+        line.seek(PackedKey::new(KEY, LimitId(1)))
             .is_some_and(|(slot, word)| glance.replace(slot, word + 1))
     }
 

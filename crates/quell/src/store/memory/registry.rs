@@ -68,7 +68,7 @@ pub(super) struct RegisteredLimit {
 #[derive(Clone, Copy, Debug)]
 enum LimitStatus {
     Active,
-    /// It came with a call before this instant, and was restored from a snapshot.
+    /// The limit came with a call before this instant, and was restored from a snapshot.
     Restored(Now),
     /// While `at` is `None`, the change is under way: each state moves to the other limit when it is next
     /// charged. Once `at` is set, nothing is charged under this limit after that instant.
@@ -76,7 +76,7 @@ enum LimitStatus {
         to: LimitId,
         at: Option<At>,
     },
-    /// It is in no rule any more, but may come back.
+    /// The limit is in no rule any more, but may come back.
     Dropped(DroppedLimit),
 }
 

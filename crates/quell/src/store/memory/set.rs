@@ -10,7 +10,7 @@ use super::{Fingerprint, Keeping, LoadedState, MemoryStore, cause};
 
 /// A state with the charge, or the sum of charges, that is made on it.
 struct Shared<'r, 't> {
-    touched: Touched<'r>,
+    touched: ChargedState<'r>,
     held: LoadedState<'t>,
     was_banned: bool,
 }
@@ -25,16 +25,16 @@ impl<'r> Shared<'r, '_> {
 }
 
 /// The states that a set was decided on.
-pub(super) struct Decided<'r, R> {
+pub(super) struct DecidedSet<'r, R> {
     /// The result.
     pub(super) result: R,
-    pub(super) states: Vec<Touched<'r>>,
+    pub(super) states: Vec<ChargedState<'r>>,
     /// For each charge of the set, the index of its state.
     pub(super) of_charge: Vec<usize>,
 }
 
 /// One state, and the charge, or sum of charges, that was made on it.
-pub(super) struct Touched<'r> {
+pub(super) struct ChargedState<'r> {
     /// The key's own.
     pub(super) own: Fingerprint,
     /// The fingerprint it was charged under: the key's own, or that of the overflow state that it
@@ -67,8 +67,8 @@ impl MemoryStore {
         operation: Operation,
         now: Now,
         work: impl FnOnce(Now, &mut [Entry<'_, 'r>]) -> R,
-        note: impl FnOnce(&mut R, &[Touched<'r>]),
-    ) -> Decided<'r, R> {
+        note: impl FnOnce(&mut R, &[ChargedState<'r>]),
+    ) -> DecidedSet<'r, R> {
         let charges = set.charges();
         let key_of = |charge| self.load_key(set.key(charge), charge);
         let keys: Vec<_> = charges.iter().map(key_of).collect();
@@ -92,7 +92,7 @@ impl MemoryStore {
             self.carry(&mut held.state, charge, now);
             let was_banned = held.state.banned_for(now.monotonic).is_some();
             of_charge.push(shared.len());
-            let touched = Touched {
+            let touched = ChargedState {
                 own: key.fingerprint,
                 charged: held.fingerprint,
                 charge: charge.clone(),
@@ -125,7 +125,7 @@ impl MemoryStore {
         for _ in 0..added {
             self.table.make_way(now, &keeper);
         }
-        Decided {
+        DecidedSet {
             result,
             states,
             of_charge,

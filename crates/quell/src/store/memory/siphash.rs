@@ -86,19 +86,19 @@ impl SipHasher {
 
     /// The first word of the hash of everything written, and the state for the second.
     #[inline]
-    pub(super) const fn first_word(mut self) -> (u64, Halfway) {
+    pub(super) const fn first_word(mut self) -> (u64, HalfHash) {
         self.state.compress((self.length as u64) << 56 | self.tail);
         self.state.v2 ^= 0xee;
         let first = self.state.finalize();
-        (first, Halfway(self.state))
+        (first, HalfHash(self.state))
     }
 }
 
 /// A hash of which one word is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Halfway(State);
+pub(super) struct HalfHash(State);
 
-impl Halfway {
+impl HalfHash {
     /// The second word.
     #[inline]
     pub(super) const fn second_word(mut self) -> u64 {

@@ -7,7 +7,7 @@
 //! Spills have no lock of their own; they are read and written under the lock of their chain's
 //! line.
 
-use super::line::{Slot, Sought};
+use super::line::{PackedKey, Slot};
 use super::sync::{AtomicU64, Ordering};
 
 /// A link and two slots; one cache line.
@@ -27,7 +27,7 @@ impl Spill {
 
     /// The slot of the sought state, and its word, if it is here.
     #[inline]
-    pub(super) fn seek(&self, sought: Sought) -> Option<(&Slot, u64)> {
+    pub(super) fn seek(&self, sought: PackedKey) -> Option<(&Slot, u64)> {
         let mut slots = self.slots.iter();
         slots.find_map(|slot| slot.word_of(sought).map(|word| (slot, word)))
     }

@@ -28,7 +28,7 @@ use super::arena::Arena;
 use super::boxes::Boxes;
 use super::chain::{Chain, Spare};
 use super::fingerprint::{Fingerprint, HashKey};
-use super::line::{Content, Line, Slot, Sought};
+use super::line::{Content, Line, PackedKey, Slot};
 use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 mod load;
@@ -241,7 +241,7 @@ impl Table {
         now: impl Fn() -> Monotonic,
     ) -> Option<PackedDecision<'l>> {
         let line = key.line?;
-        let sought = Sought::new(key.fingerprint, charge.active.id);
+        let sought = PackedKey::new(key.fingerprint, charge.active.id);
         for _ in 0..TRIES {
             // If a packed word is found, the origin was set before.
             let origin = Monotonic::from_nanos(self.origin.load(Ordering::Relaxed));
@@ -270,13 +270,13 @@ impl Table {
         &'t self,
         line: &'t Line,
         link: Option<usize>,
-        sought: Sought,
+        sought: PackedKey,
     ) -> Option<(&'t Slot, u64)> {
         line.seek(sought)
             .or_else(|| self.seek_behind(link?, sought))
     }
 
-    fn seek_behind(&self, mut link: usize, sought: Sought) -> Option<(&Slot, u64)> {
+    fn seek_behind(&self, mut link: usize, sought: PackedKey) -> Option<(&Slot, u64)> {
         for _ in 0..DEPTH {
             let spill = self.spare.get(link)?;
             let found = spill.seek(sought);

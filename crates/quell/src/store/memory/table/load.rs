@@ -28,13 +28,13 @@ pub(crate) struct LoadKey<'a> {
 
 /// A key with the overflow state that it may have to share.
 #[derive(Clone, Copy, Debug)]
-struct Wanted {
+struct LookupKey {
     key: Fingerprint,
     limit: LimitId,
     overflow: Option<Fingerprint>,
 }
 
-impl Wanted {
+impl LookupKey {
     fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> + use<> {
         [Some(self.key), self.overflow].into_iter().flatten()
     }
@@ -82,8 +82,8 @@ impl Table {
             let wanted = keys
                 .iter()
                 .map(|key| self.want(key, operation, now, keeper));
-            let wanted: SmallVec<[Wanted; 2]> = wanted.collect();
-            let mut chains = self.lock(wanted.iter().flat_map(Wanted::fingerprints));
+            let wanted: SmallVec<[LookupKey; 2]> = wanted.collect();
+            let mut chains = self.lock(wanted.iter().flat_map(LookupKey::fingerprints));
             let held = wanted.iter();
             let held = held.map(|wanted| self.take(&mut chains, wanted, false, now, keeper));
             if let Some(held) = held.collect() {
@@ -142,8 +142,8 @@ impl Table {
         operation: Operation,
         now: Now,
         keeper: &impl Keeper,
-    ) -> Wanted {
-        let mut wanted = Wanted {
+    ) -> LookupKey {
+        let mut wanted = LookupKey {
             key: key.fingerprint,
             limit: key.limit,
             overflow: None,
@@ -206,7 +206,7 @@ impl Table {
     fn take<'t>(
         &self,
         chains: &mut Chains<'t>,
-        wanted: &Wanted,
+        wanted: &LookupKey,
         is_moved: bool,
         now: Now,
         keeper: &impl Keeper,
