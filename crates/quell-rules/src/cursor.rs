@@ -113,9 +113,9 @@ impl<'n> Cursor<'n> {
         let message = match self.node.value {
             Value::Broken => return,
             Value::Null if self.optional => {
-                format!("nothing is said here: write {write}, or leave it out")
+                format!("the value is missing: write {write}, or leave it out")
             }
-            Value::Null => format!("nothing is said here: write {write}"),
+            Value::Null => format!("the value is missing: write {write}"),
             _ => format!("{} does not belong here: write {write}", self.node.kind()),
         };
         self.problem(message, sink);

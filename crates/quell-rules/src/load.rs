@@ -172,7 +172,7 @@ fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
     let documents = yaml::documents(bytes, sink);
     if documents.is_empty() && sink.count() == before {
         sink.file_problem(format!(
-            "the file says nothing: write {DOCUMENT}, with `rules: []` if it is to have none"
+            "the file has no content: write {DOCUMENT}, with `rules: []` if it is to have none"
         ));
     }
     let has_rules = documents.iter().any(is_rules);

@@ -97,7 +97,7 @@ pub(super) fn read_keys(cursor: &Cursor<'_>, per: &[Per], sink: &mut Sink) -> Op
         for pattern in patterns {
             let Pattern::Exact(value) = pattern else {
                 item.problem(
-                    "every key is a limit of its own: write each value in full",
+                    "every key is a limit of its own, so none is a pattern: write each value in full",
                     sink,
                 );
                 return None;
@@ -176,7 +176,7 @@ fn read_prefix(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Prefix> {
     let is_map = matches!(&cursor.node().value, yaml::Value::Map(pairs) if !pairs.is_empty());
     if !is_map {
         let message =
-            "how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone";
+            "the number of bits that count is missing: write `{v4: 32, v6: 64}`, or the name alone";
         cursor.problem(message, sink);
         return None;
     }

@@ -72,7 +72,7 @@ fn over(text: &str) -> Result<OverAdmission, String> {
     const EXAMPLE: &str = "write 0, a number of units such as 500, or a percentage such as 1%";
     let shown = hint::shorten(text);
     let Some(percent) = text.strip_suffix('%') else {
-        let units = whole(text).map_err(|_| format!("`{shown}` is no bound: {EXAMPLE}"))?;
+        let units = whole(text).map_err(|_| format!("`{shown}` is not a bound: {EXAMPLE}"))?;
         return Ok(OverAdmission::Units(units));
     };
     let percent = Decimal::parse(percent.trim_end());
@@ -81,7 +81,7 @@ fn over(text: &str) -> Result<OverAdmission, String> {
     match millionths {
         Some(part) if part <= 1_000_000 => Ok(OverAdmission::Millionths(part)),
         _ => Err(format!(
-            "`{shown}` is no percentage from 0.0001% to 100%: {EXAMPLE}"
+            "`{shown}` is not a percentage from 0.0001% to 100%: {EXAMPLE}"
         )),
     }
 }
@@ -107,7 +107,7 @@ fn cluster_size(text: &str) -> Result<FleetSize, String> {
     let number = number.filter(|number| *number <= MAX_MEMBERS);
     let nodes = number.and_then(NonZeroU32::new).ok_or_else(|| {
         format!(
-            "`{}` is no size of a fleet: write how many nodes it has, 1 to {MAX_MEMBERS}, or auto",
+            "`{}` is not the size of a fleet: write how many nodes it has, 1 to {MAX_MEMBERS}, or auto",
             hint::shorten(text)
         )
     })?;

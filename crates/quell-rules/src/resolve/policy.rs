@@ -17,9 +17,9 @@ use crate::problem::{Problem, Sink};
 use crate::raw::{MAX_FLEET_NAME, RawPolicy, RawRule, RungName};
 
 /// The message for a rule without an `on_failure`, if servers share a store.
-const UNDECLARED: &str = "nothing says what to answer while the store does not, and there is no \
-                          safe guess: write `on_failure: deny`, `allow` or, with `nodes`, `share` \
-                          here, or for all rules `defaults: {on_failure: share, nodes: 2}`";
+const UNDECLARED: &str = "the answer while the store does not answer is not declared, and no default is \
+    safe: write `on_failure: deny`, `allow` or, with `nodes`, `share` here, or for all rules `defaults: \
+    {on_failure: share, nodes: 2}`";
 
 /// The message for a rule that declares an answer for outages, but is decided locally and cannot fail.
 const NEVER_FAILS: &str = "this process decides on a rule that is `rung: local`, and that cannot fail: leave \
@@ -178,8 +178,8 @@ fn lease_policy(rule: &RawRule, defaults: &RawPolicy, sink: &mut Sink) -> Option
         return None;
     }
     let Some(nodes) = nodes(rule, defaults) else {
-        let message = "how many servers exceed the limit together? write `nodes` beside it, such as \
-                       `nodes: 2`: as many as run at a time, also in a rolling restart";
+        let message = "the number of servers that exceed the limit together is missing: write `nodes` \
+            beside it, such as `nodes: 2`: as many as run at a time, also in a rolling restart";
         sink.problem(&over.span, message);
         return None;
     };
@@ -220,8 +220,8 @@ fn pinned(
     let over = rule.policy.over.as_ref().or(defaults.over.as_ref());
     if over.is_none_or(|over| over.value.is_none()) {
         let message = format!(
-            "how far may all servers together exceed the limit? write `max_over_admission: 1%` beside \
-             `rung: {name}`, or `rung: strict`"
+            "the amount by which all servers together may exceed the limit is missing: write \
+            `max_over_admission: 1%` beside `rung: {name}`, or `rung: strict`"
         );
         let rung = rule.policy.rung.as_ref().or(defaults.rung.as_ref());
         sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
@@ -246,8 +246,8 @@ fn shares(rule: &RawRule, defaults: &RawPolicy, all: RuleLimits<'_>, sink: &mut 
         .as_ref()
         .or(defaults.cluster_size.as_ref())
     else {
-        let message = "how many nodes share the limit? write `cluster_size: 4` beside it, or \
-                       `cluster_size: auto`";
+        let message = "the number of nodes that share the limit is missing: write `cluster_size: 4` beside \
+            it, or `cluster_size: auto`";
         let rung = said.rung.as_ref().or(defaults.rung.as_ref());
         sink.problem(rung.map_or(&rule.span, |rung| &rung.span), message);
         return Rung::Strict;
@@ -421,7 +421,8 @@ fn on_failure(said: &RawPolicy, defaults: &RawPolicy, sink: &mut Sink) -> Option
         _ => {}
     }
     let Some(nodes) = said.nodes.as_ref().or(defaults.nodes.as_ref()) else {
-        let message = "a share of how many servers? write `nodes` beside it, such as `nodes: 2`";
+        let message = "the number of servers that share the limit is missing: write `nodes` beside it, such \
+            as `nodes: 2`";
         sink.problem(&word.span, message);
         return None;
     };

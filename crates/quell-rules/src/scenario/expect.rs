@@ -87,8 +87,8 @@ impl Wait {
                 most: about?.saturating_add(tolerance?),
             },
             _ => {
-                let message = "it says no range: write `{at_least: 50s, at_most: 60s}`, one of the \
-                               two, or `{about: 60s, tolerance: 1s}`";
+                let message = "the range is empty: write `{at_least: 50s, at_most: 60s}`, one of the two, \
+                    or `{about: 60s, tolerance: 1s}`";
                 fields.problem(message, sink);
                 return None;
             }
@@ -129,9 +129,11 @@ impl Expect {
                 .get("rules")
                 .map_or_else(Vec::new, |rules| read_rules(&rules, sink)),
         };
-        let message = "only an ending says it: leave it out, or write `op: settle`";
+        let message =
+            "only the end of a hold answers this field: leave it out, or write `op: settle`";
         fields.refuse(&["repeated"], message, sink);
-        let message = "only what is done by hand says it: leave it out, or write `op: ban`";
+        let message =
+            "only an operator's step answers this field: leave it out, or write `op: ban`";
         fields.refuse(&["changed"], message, sink);
         let counts = ExpectedFields::read(&COUNTS, &[], &fields, sink);
         let says_counts = COUNTS.iter().any(|name| fields.says(name));
@@ -145,8 +147,8 @@ impl Expect {
             (false, Some(_)) => Some(Self::Each(each)),
             (false, None) if !fields.is_empty() => None,
             (false, None) => {
-                let message =
-                    "it expects nothing: write what, such as `{outcome: allow}`, or leave it out";
+                let message = "the step expects nothing: write an expectation such as `{outcome: allow}`, \
+                    or leave it out";
                 fields.problem(message, sink);
                 None
             }

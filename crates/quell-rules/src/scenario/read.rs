@@ -160,7 +160,7 @@ fn finish(name: String, tests: Vec<Test>, sink: Sink) -> Result<Scenarios, Vec<P
 fn read(bytes: &[u8], place: Place<'_>, sink: &mut Sink) -> Vec<Test> {
     let documents = yaml::documents(bytes, sink);
     if documents.is_empty() && sink.count() == 0 {
-        sink.file_problem(format!("the file says nothing: write {FILE}"));
+        sink.file_problem(format!("the file has no content: write {FILE}"));
     }
     let mut tests = Vec::new();
     let mut names = HashMap::new();

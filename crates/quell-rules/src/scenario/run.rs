@@ -23,10 +23,11 @@ use crate::hint;
 const MAX_FAILURES: usize = 10;
 
 /// The message of a subject that supports no holds.
-const NO_HOLDS: &str = "nothing can be held here: test these rules on the memory store";
+const NO_HOLDS: &str = "holds do not work on this store: test these rules on the memory store";
 
 /// The message of a subject that supports no administration.
-const NO_HAND: &str = "nothing can be done by hand here: test these rules on the memory store";
+const NO_HAND: &str =
+    "operators' steps do not work on this store: test these rules on the memory store";
 
 /// A subject under test: rules and a store, on a clock that the runner sets.
 ///

@@ -121,7 +121,7 @@ fn describe(kind: &ErrorKind, text: &str, at: Position) -> String {
 
 /// A glob that was meant as text is a common reason for an alias that leads nowhere.
 pub(crate) fn unknown_alias(name: &str) -> String {
-    format!("`*{name}` is an alias of nothing: for a glob write it in quotes, \"*{name}\"")
+    format!("`*{name}` is an alias without an anchor: for a glob write it in quotes, \"*{name}\"")
 }
 
 fn line(text: &str, at: Position) -> &str {

@@ -132,8 +132,8 @@ fn what_says_nothing_is_a_mistake() {
     );
     let empty = write(directory.path(), "a.yaml", "");
     let expected = format!(
-        "{}: the file says nothing: write a document with `domain:` and `rules:`, with `rules: []` \
-         if it is to have none",
+        "{}: the file has no content: write a document with `domain:` and `rules:`, with `rules: []` if it is to \
+        have none",
         empty.display()
     );
     assert_eq!(told(&empty), expected);

@@ -70,7 +70,8 @@ fn mistakes_say_what_to_write() {
         ),
         (
             "rate: 10/s, on_failure: share",
-            "3:40: rules[0].on_failure: a share of how many servers? write `nodes` beside it, such as `nodes: 2`",
+            "3:40: rules[0].on_failure: the number of servers that share the limit is missing: write \
+            `nodes` beside it, such as `nodes: 2`",
         ),
         (
             "rate: 10/s, nodes: 0, on_failure: share",

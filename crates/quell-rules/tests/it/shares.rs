@@ -224,7 +224,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "rate: 1000/s, rung: shares, cluster_size: some",
-        "`some` is no size of a fleet",
+        "`some` is not the size of a fleet",
     ),
     (
         "limit: 100/s, algorithm: sliding_window, rung: shares, cluster_size: 2",
@@ -280,7 +280,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "rate: 100/s, max_over_admission: 1%",
-        "how many servers exceed the limit together?",
+        "the number of servers that exceed the limit together is missing",
     ),
     (
         "rate: 100/s, nodes: 2, rung: shares, cluster_size: 2",

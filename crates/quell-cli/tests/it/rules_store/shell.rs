@@ -87,7 +87,7 @@ fn nothing_is_pushed_that_a_server_would_not_take() {
     assert!(
         shelf
             .bad(&["push", &empty], 1)
-            .contains("the file says nothing")
+            .contains("the file has no content")
     );
     let dry = shelf.good(&["push", &good, "--dry-run"]);
     assert!(

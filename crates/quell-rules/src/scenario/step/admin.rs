@@ -57,7 +57,7 @@ impl AdminStep {
             ("ban", Some(length)) => Action::Ban(length.value, None),
             ("ban", None) => {
                 if !fields.says("for") {
-                    fields.problem("how long? write `for: 10m`", sink);
+                    fields.problem("the length of the ban is missing: write `for: 10m`", sink);
                 }
                 return None;
             }
@@ -105,7 +105,7 @@ fn length(text: &str) -> Result<Duration, String> {
 
 fn read_expect(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<ExpectedFields> {
     let fields = cursor.fields(&EXPECT, sink)?;
-    let message = "what is done by hand answers `changed` only: ask the rest with `op: peek`";
+    let message = "an operator's step answers `changed` only: ask the rest with `op: peek`";
     fields.refuse_others(&["changed"], |_| message.to_owned(), sink);
     Some(ExpectedFields::read(&["changed"], &[], &fields, sink))
 }

@@ -56,7 +56,9 @@ impl EndStep {
     ) -> Option<Self> {
         let domain = super::domain(fields, context, sink)?;
         if !fields.says("id") {
-            let message = format!("{op} of what? write `id: NAME`, as in the step that holds it");
+            let message = format!(
+                "{op} needs the id of a hold: write `id: NAME`, as in the step that holds it"
+            );
             fields.problem(message, sink);
         }
         let id = fields.value("id", sink, |text| super::hold_id(&domain, text));
@@ -67,17 +69,17 @@ impl EndStep {
         };
         let has_failed = fields.value("failed", sink, flag).unwrap_or_default();
         if op != "release" {
-            let message = "only `release` says that it failed: leave it out";
+            let message = "only `release` has this field: leave it out";
             fields.refuse(&["failed"], message, sink);
         }
         let ending = match (op, actual) {
             ("settle", Some(actual)) => Ending::Settle(actual.value),
             ("settle", None) => {
-                fields.problem("what did it cost? write `actual: UNITS`", sink);
+                fields.problem("the real cost is missing: write `actual: UNITS`", sink);
                 return None;
             }
             (_, Some(actual)) => {
-                let message = "only `settle` says what it cost: leave it out";
+                let message = "only `settle` has this field: leave it out";
                 sink.problem(&actual.span, message);
                 return None;
             }

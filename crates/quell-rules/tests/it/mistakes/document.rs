@@ -13,7 +13,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain:\nrules: []\n",
-        &["1:1: domain: nothing is said here: write a name such as `shop`"],
+        &["1:1: domain: the value is missing: write a name such as `shop`"],
     ),
     (
         "domain: ''\nrules: []\n",
@@ -53,7 +53,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain: d\nrules: [null]\n",
-        &["2:9: rules[0]: nothing is said here: write a rule such as `{name: login, rate: 5/min}`"],
+        &["2:9: rules[0]: the value is missing: write a rule such as `{name: login, rate: 5/min}`"],
     ),
     (
         "domain: d\ndefaults: {shadow: yes}\n",
@@ -62,7 +62,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\ndefaults: {rung: strict, max_over_admission: 101%}\n",
         &[
-            "2:46: defaults.max_over_admission: `101%` is no percentage from 0.0001% to 100%: write 0, a number of units such as 500, or a percentage such as 1%",
+            "2:46: defaults.max_over_admission: `101%` is not a percentage from 0.0001% to 100%: write 0, a \
+            number of units such as 500, or a percentage such as 1%",
         ],
     ),
     (
@@ -74,7 +75,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\ndefaults:\n",
         &[
-            "2:1: defaults: nothing is said here: write a map such as `{shadow: true}`, or leave it out",
+            "2:1: defaults: the value is missing: write a map such as `{shadow: true}`, or leave it out",
         ],
     ),
     (
@@ -121,7 +122,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "domain: d\nrules:\n  - { name: , rate: 1/s }\n",
-        &["3:7: rules[0].name: nothing is said here: write a name such as `login-per-ip`"],
+        &["3:7: rules[0].name: the value is missing: write a name such as `login-per-ip`"],
     ),
     (
         "domain: d\nrules:\n  - { name: \"a\\nb\", rate: 1/s }\n",

@@ -144,7 +144,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rate: ",
-        &["3:16: rules[0].rate: nothing is said here: write a rate such as `100/s`"],
+        &["3:16: rules[0].rate: the value is missing: write a rate such as `100/s`"],
     ),
     (
         "rate: 1/s, burst: 0",

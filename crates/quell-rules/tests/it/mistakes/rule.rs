@@ -218,13 +218,15 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, per: [{a: }]",
         &[
-            "3:34: rules[0].per[0].a: how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone",
+            "3:34: rules[0].per[0].a: the number of bits that count is missing: write `{v4: 32, v6: 64}`, \
+            or the name alone",
         ],
     ),
     (
         "rate: 1/s, per: [{a: {}}]",
         &[
-            "3:37: rules[0].per[0].a: how many bits count is not said: write `{v4: 32, v6: 64}`, or the name alone",
+            "3:37: rules[0].per[0].a: the number of bits that count is missing: write `{v4: 32, v6: 64}`, \
+            or the name alone",
         ],
     ),
     (
@@ -328,13 +330,15 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, rung: leased",
         &[
-            "3:33: rules[0].rung: how far may all servers together exceed the limit? write `max_over_admission: 1%` beside `rung: leased`, or `rung: strict`",
+            "3:33: rules[0].rung: the amount by which all servers together may exceed the limit is missing: \
+            write `max_over_admission: 1%` beside `rung: leased`, or `rung: strict`",
         ],
     ),
     (
         "rate: 1/s, rung: synced",
         &[
-            "3:33: rules[0].rung: how far may all servers together exceed the limit? write `max_over_admission: 1%` beside `rung: synced`, or `rung: strict`",
+            "3:33: rules[0].rung: the amount by which all servers together may exceed the limit is missing: \
+            write `max_over_admission: 1%` beside `rung: synced`, or `rung: strict`",
         ],
     ),
     (
@@ -364,19 +368,23 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1000/s, max_over_admission: 1%, latency_budget: 1us",
         &[
-            "3:50: rules[0].max_over_admission: how many servers exceed the limit together? write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a rolling restart",
+            "3:50: rules[0].max_over_admission: the number of servers that exceed the limit together is \
+            missing: write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a \
+            rolling restart",
         ],
     ),
     (
         "rate: 1000/s, max_over_admission: 1%",
         &[
-            "3:50: rules[0].max_over_admission: how many servers exceed the limit together? write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a rolling restart",
+            "3:50: rules[0].max_over_admission: the number of servers that exceed the limit together is \
+            missing: write `nodes` beside it, such as `nodes: 2`: as many as run at a time, also in a \
+            rolling restart",
         ],
     ),
     (
         "rate: 1000/s, max_over_admission: few, nodes: 2",
         &[
-            "3:50: rules[0].max_over_admission: `few` is no bound: write 0, a number of units such as 500, or a percentage such as 1%",
+            "3:50: rules[0].max_over_admission: `few` is not a bound: write 0, a number of units such as 500, or a percentage such as 1%",
         ],
     ),
     (
@@ -542,7 +550,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, per: [null]",
         &[
-            "3:33: rules[0].per[0]: nothing is said here: write the name of an entry, or `{remote_address: {v4: 32, v6: 64}}`",
+            "3:33: rules[0].per[0]: the value is missing: write the name of an entry, or `{remote_address: \
+            {v4: 32, v6: 64}}`",
         ],
     ),
     (

@@ -5,11 +5,11 @@ use super::Mistake;
 pub(super) const TABLE: &[Mistake] = &[
     (
         "",
-        &[" the file says nothing: write a map with `rules:` and `tests:`"],
+        &[" the file has no content: write a map with `rules:` and `tests:`"],
     ),
     (
         "# nothing\n",
-        &[" the file says nothing: write a map with `rules:` and `tests:`"],
+        &[" the file has no content: write a map with `rules:` and `tests:`"],
     ),
     (
         "x\n",
@@ -45,7 +45,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {delay: {about: 1s}, retry_after: {at_least: 2s, at_most: 1s}}}] }\n",
         &[
-            "3:49: tests[0].steps[0].expect.delay: it says no range: write `{at_least: 50s, at_most: 60s}`, one of the two, or `{about: 60s, tolerance: 1s}`",
+            "3:49: tests[0].steps[0].expect.delay: the range is empty: write `{at_least: 50s, at_most: \
+            60s}`, one of the two, or `{about: 60s, tolerance: 1s}`",
             "3:75: tests[0].steps[0].expect.retry_after: no wait is in this range: write the shorter one as `at_least`",
         ],
     ),
@@ -111,7 +112,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules:\ntests: [{name: t, steps: []}]\n",
         &[
-            "1:1: rules: nothing is said here: write a path such as `shop.yaml`, a list of paths, or a rules document",
+            "1:1: rules: the value is missing: write a path such as `shop.yaml`, a list of paths, or a \
+            rules document",
         ],
     ),
     (
@@ -151,12 +153,13 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: settle, id: a}] }\n",
-        &["3:24: tests[0].steps[0]: what did it cost? write `actual: UNITS`"],
+        &["3:24: tests[0].steps[0]: the real cost is missing: write `actual: UNITS`"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: cancel}] }\n",
         &[
-            "3:24: tests[0].steps[0]: cancel of what? write `id: NAME`, as in the step that holds it",
+            "3:24: tests[0].steps[0]: cancel needs the id of a hold: write `id: NAME`, as in the step that \
+            holds it",
         ],
     ),
     (
@@ -171,7 +174,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: renew, id: a, actual: 3, expect: {remaining: 1}}] }\n",
-        &["3:59: tests[0].steps[0].actual: only `settle` says what it cost: leave it out"],
+        &["3:59: tests[0].steps[0].actual: only `settle` has this field: leave it out"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: peek, hold: 1s}] }\n",
@@ -202,14 +205,15 @@ pub(super) const TABLE: &[Mistake] = &[
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, failed: true, expect: {outcome: allow}}, {at: 0s, op: renew, id: a, failed: true}] }\n",
         &[
             "3:41: tests[0].steps[0].failed: it belongs to `op: release`: leave it out",
-            "3:109: tests[0].steps[1].failed: only `release` says that it failed: leave it out",
+            "3:109: tests[0].steps[1].failed: only `release` has this field: leave it out",
         ],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, actual: 1, expect: {repeated: true}}] }\n",
         &[
             "3:41: tests[0].steps[0].actual: it belongs to `op: settle`: write `cost` here",
-            "3:63: tests[0].steps[0].expect.repeated: only an ending says it: leave it out, or write `op: settle`",
+            "3:63: tests[0].steps[0].expect.repeated: only the end of a hold answers this field: leave it \
+            out, or write `op: settle`",
         ],
     ),
     (
@@ -293,7 +297,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {}}] }\n",
         &[
-            "3:41: tests[0].steps[0].expect: it expects nothing: write what, such as `{outcome: allow}`, or leave it out",
+            "3:41: tests[0].steps[0].expect: the step expects nothing: write an expectation such as \
+            `{outcome: allow}`, or leave it out",
         ],
     ),
     (
@@ -317,7 +322,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, expect: {outcome: null}}] }\n",
         &[
-            "3:42: tests[0].steps[0].expect.outcome: nothing is said here: write `allow` or `deny`; of an ending `settled`, `cancelled`, `released`, `expired`, `stands` or `unknown`, or leave it out",
+            "3:42: tests[0].steps[0].expect.outcome: the value is missing: write `allow` or `deny`; of an \
+            ending `settled`, `cancelled`, `released`, `expired`, `stands` or `unknown`, or leave it out",
         ],
     ),
     (
@@ -344,7 +350,7 @@ pub(super) const TABLE: &[Mistake] = &[
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, rule: r}] }\n",
-        &["3:24: tests[0].steps[0]: how long? write `for: 10m`"],
+        &["3:24: tests[0].steps[0]: the length of the ban is missing: write `for: 10m`"],
     ),
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, for: 0s}] }\n",
@@ -364,7 +370,8 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rules: { domain: d, rules: [{ name: r, rate: 1/s }] }\ntests:\n  - { name: t, steps: [{at: 0s, op: ban, for: 1m, expect: {outcome: deny}}] }\n",
         &[
-            "3:69: tests[0].steps[0].expect.outcome: what is done by hand answers `changed` only: ask the rest with `op: peek`",
+            "3:69: tests[0].steps[0].expect.outcome: an operator's step answers `changed` only: ask the \
+            rest with `op: peek`",
         ],
     ),
     (
@@ -376,7 +383,8 @@ pub(super) const TABLE: &[Mistake] = &[
         &[
             "3:39: tests[0].steps[0].rule: it belongs to `op: ban`, `lift` or `forgive`: leave it out",
             "3:47: tests[0].steps[0].for: it belongs to `op: ban`, `lift` or `forgive`: leave it out",
-            "3:69: tests[0].steps[0].expect.changed: only what is done by hand says it: leave it out, or write `op: ban`",
+            "3:69: tests[0].steps[0].expect.changed: only an operator's step answers this field: leave it \
+            out, or write `op: ban`",
         ],
     ),
     (
