@@ -24,7 +24,7 @@ pub(crate) struct CoordinatorAuth {
     access: Arc<Access>,
     tls: Option<Arc<Tls>>,
     fleet: String,
-    /// Whether the authorities that sign the certificates of nodes are known.
+    /// True if the authorities that sign the certificates of nodes are known.
     knows_certificates: bool,
     /// The header by which proxies name people, and the networks of these.
     user_header: Option<(HeaderName, Vec<IpNet>)>,

@@ -37,7 +37,7 @@ impl Kind {
     }
 }
 
-/// Why bytes cannot be used.
+/// Reason why bytes cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
@@ -89,7 +89,7 @@ pub fn fit_record(record: &mut Record) -> Result<Vec<u8>, CodecError> {
     }
 }
 
-/// Whether a record has room for its next change, whichever members are silent then. What would be
+/// Checks that a record has room for its next change, whichever members are silent then. What would be
 /// refused then is refused before it is in force.
 ///
 /// # Errors

@@ -61,7 +61,7 @@ pub struct AccessConfig {
     pub client_authorities: Option<PathBuf>,
     /// Source of the credentials.
     pub credentials: Option<SecretSource>,
-    /// Whether addresses beyond loopback are accepted without TLS or without credentials.
+    /// True if addresses beyond loopback are accepted without TLS or without credentials.
     pub insecure: bool,
     /// Host names by which operators may ask, besides addresses and localhost.
     pub hosts: Vec<String>,

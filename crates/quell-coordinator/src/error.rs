@@ -1,4 +1,4 @@
-//! Why a coordinator does not start, or ends by itself.
+//! Reason why a coordinator does not start, or ends by itself.
 
 use quell::rule_store::RuleStoreError;
 use quell_host::access::CredentialsError;
@@ -11,7 +11,7 @@ use crate::config::EtcdAccessError;
 use crate::leader::{Ended, StartError};
 use crate::store::OpenError;
 
-/// Why a coordinator does not start, or ends by itself. The text says what to do.
+/// Reason why a coordinator does not start, or ends by itself. The text says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -26,7 +26,7 @@ pub enum ServeError {
     RulesStore {
         /// Its URL; shows no password.
         url: String,
-        /// Why.
+        /// Reason.
         source: RuleStoreError,
     },
     /// A store has no rules yet.

@@ -210,7 +210,7 @@ struct MemberStream {
 /// Additions to a request: the rules that the member has, and what it says of its calls.
 type Attachments = (Option<RulesSeen>, Option<NodeSeen>);
 
-/// Why a stream ends.
+/// Reason why a stream ends.
 enum End {
     /// The other end is gone, or has said that it is.
     Gone,
@@ -463,7 +463,7 @@ impl MemberStream {
         }
     }
 
-    /// Why an outbox has ended.
+    /// Reason why an outbox has ended.
     fn replaced(&self) -> End {
         let status = match self.service.has_stopped() {
             true => Status::unavailable("the coordinator has stopped"),
@@ -483,7 +483,7 @@ fn member_of(request: &Request) -> MemberId {
 
 /// Pace of the requests of one stream. Faster ones wait at the sender, by the flow control of HTTP/2.
 struct Pace {
-    /// When what was taken would have been due.
+    /// Instant at which the last request that was taken would have been due.
     due: Instant,
 }
 
@@ -494,7 +494,7 @@ impl Pace {
         }
     }
 
-    /// When the next request may be taken.
+    /// Instant from which the next request may be taken.
     fn ready(&self) -> Instant {
         self.due.checked_sub(AHEAD).unwrap_or(self.due)
     }

@@ -41,7 +41,8 @@ pub struct Identity {
     pub name: Arc<str>,
     /// Its terms, as a member.
     pub terms: NodeTerms,
-    /// Whether it showed a token or a certificate that is known: then joins are counted for it, by its name.
+    /// True if it showed a token or a certificate that is known: then joins are counted for it, by its
+    /// name.
     pub is_known: bool,
 }
 
@@ -57,7 +58,7 @@ impl Identity {
     }
 }
 
-/// Why somebody is not let in. The text says what to do.
+/// Reason why a caller is not let in. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Denied {
@@ -71,7 +72,7 @@ pub enum Denied {
 
 /// Lets callers in, or does not.
 pub trait Gate: fmt::Debug + Send + Sync + 'static {
-    /// Whether somebody who shows this may do what it wants.
+    /// Checks whether a caller with these credentials has the permission.
     ///
     /// # Errors
     /// [`Denied`].

@@ -124,7 +124,7 @@ impl BandEdit {
 pub struct Status {
     /// The epoch of its leadership, if it leads.
     pub epoch: Option<u64>,
-    /// Whether it grants; a new leader first learns what members hold.
+    /// True if it grants; a new leader first learns what members hold.
     pub grants: bool,
     /// The name of the leader, as far as the store says; its own only while it leads.
     pub leader: Option<String>,
@@ -134,19 +134,20 @@ pub struct Status {
     pub revision: u64,
     /// The names of the limits of that plan.
     pub limits: Vec<Arc<str>>,
-    /// Why wanted limits are not in force.
+    /// Reason why wanted limits are not in force.
     pub refused: Option<Refused>,
     /// The proof that the store was restored from a backup, until an operator raises the generation.
     pub store_rollback: Option<StoreRollback>,
     /// Members' claims to the same effect, which prove nothing, while it leads.
     pub unproven: Option<Unproven>,
-    /// Whether what is wanted waits for an operator to roll it out.
+    /// True if what is wanted waits for an operator to roll it out.
     pub waits: bool,
-    /// Why the configuration store does not answer.
+    /// Reason why the configuration store does not answer.
     pub trouble: Option<StoreError>,
-    /// Why it takes no writes, while this coordinator leads: nobody joins, and nothing is changed.
+    /// Reason why the store takes no writes, while this coordinator leads: no node joins, and no change is
+    /// made.
     pub unwritten: Option<StoreError>,
-    /// When it was elected, while it leads.
+    /// Instant of its election, while it leads.
     pub elected: Option<Monotonic>,
     /// Number of reports of more than a limit allows, since this coordinator started.
     pub bound_violated: u64,
@@ -158,7 +159,7 @@ pub struct Status {
     pub dominant: Option<Dominant>,
 }
 
-/// Why wanted limits are not in force.
+/// Reason why wanted limits are not in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
@@ -188,7 +189,7 @@ fn reasons(errors: &[PlanError]) -> String {
     }
 }
 
-/// Why a change of an operator was not made.
+/// Reason why a change of an operator was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -236,7 +237,7 @@ const fn perhaps(error: &StoreError) -> &'static str {
 }
 
 impl ChangeError {
-    /// Whether the change may have been made.
+    /// Returns true if the change may have been made.
     #[must_use]
     pub const fn is_unconfirmed(&self) -> bool {
         match self {
@@ -257,7 +258,7 @@ fn asks(leader: Option<&str>) -> String {
     )
 }
 
-/// Why a coordinator ended by itself.
+/// Reason why a coordinator ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Ended {
@@ -266,7 +267,7 @@ pub enum Ended {
     Record(#[from] CodecError),
 }
 
-/// Why a coordinator does not start.
+/// Reason why a coordinator does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -624,7 +625,7 @@ impl Service {
         &self.seen
     }
 
-    /// Whether this coordinator leads.
+    /// Returns true if this coordinator leads.
     pub(crate) fn leads(&self) -> bool {
         self.epoch().is_some()
     }
@@ -634,7 +635,7 @@ impl Service {
         self.status.borrow().epoch
     }
 
-    /// Whether the coordinator has stopped.
+    /// Returns true if the coordinator has stopped.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         self.messages.is_closed()

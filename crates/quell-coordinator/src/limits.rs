@@ -27,11 +27,11 @@ pub struct FleetLimits {
 pub struct LeftOut {
     /// The rule's name.
     pub rule: Arc<str>,
-    /// Why.
+    /// Reason.
     pub why: &'static str,
 }
 
-/// Why rules make no plan.
+/// Reason why rules make no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
@@ -71,7 +71,7 @@ pub enum LimitsError {
     NotShared {
         /// The rule.
         rule: Arc<str>,
-        /// Why.
+        /// Reason.
         why: NotShared,
     },
 }

@@ -71,7 +71,7 @@ pub struct Listener {
     pub connections: usize,
     /// The most of one address, or of one /64 of IPv6.
     pub connections_per_address: usize,
-    /// Whether only HTTP/2 is spoken, as gRPC does.
+    /// True if only HTTP/2 is spoken, as gRPC does.
     pub only_http2: bool,
     /// Counters of its connections.
     pub numbers: Arc<ListenerMetrics>,
@@ -201,7 +201,7 @@ impl<S> Counted<S> {
     }
 }
 
-/// Whether an answer says that the caller is not known: by its status, or by that of gRPC.
+/// Returns true if an answer says that the caller is not known: by its status, or by that of gRPC.
 fn is_unknown<B>(answer: &Response<B>) -> bool {
     let code = answer.headers().get("grpc-status");
     answer.status() == StatusCode::UNAUTHORIZED

@@ -17,7 +17,8 @@ use crate::status::units;
 /// Counts besides what the leader knows.
 #[derive(Debug)]
 pub struct Metrics {
-    /// When the wanted limits were last read without an error, or their store had nothing newer.
+    /// Instant at which the wanted limits were last read without an error, or their store had nothing
+    /// newer.
     config_read: Mutex<Instant>,
     /// Of the listener that nodes call.
     pub nodes: Arc<ListenerMetrics>,
@@ -111,7 +112,7 @@ impl Metrics {
     }
 }
 
-/// Whether rules are in use as they are to be, here and by the nodes that follow them.
+/// Writes whether rules are in use as they are to be, here and by the nodes that follow them.
 fn rules(text: &mut MetricsText, rule_distribution: &RuleDistribution, leads: bool) {
     text.number(
         "quell_fleet_rules_failing gauge Whether rules cannot be used: they cannot be read, have a mistake, or are in force and not known here.",

@@ -104,7 +104,7 @@ fn first_of(all: Vec<String>, what: &str) -> String {
     }
 }
 
-/// Which nodes are silent, since when, what lies idle because of that, and what to do.
+/// Sentence about silent nodes: since when, what lies idle because of that, and what to do.
 fn silence(status: &FleetStatus, now_ms: u64) -> Option<String> {
     let silent = status.nodes.iter();
     let silent = silent.filter(|node| node.state == NodeState::Silent);

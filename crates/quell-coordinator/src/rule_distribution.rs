@@ -99,7 +99,7 @@ struct Texts {
     older: VecDeque<Known>,
     /// `None` while no record is known that may be followed.
     recorded_rules: Option<Arc<RecordedRules>>,
-    /// Whether this coordinator leads.
+    /// True if this coordinator leads.
     leads: bool,
     /// Changes of the newest to those in force, a sentence for each rule, as far as these versions are compared.
     compared: Option<(Versions, Vec<String>)>,
@@ -182,7 +182,7 @@ pub struct RuleDistribution {
 pub struct NodeRules {
     /// The version that it has in force.
     pub applied: Option<Head>,
-    /// Why it does not have the one in force that it was given last.
+    /// Reason why it does not have the one in force that it was given last.
     pub refused: Option<String>,
     /// Result of the candidate; none if the node runs no candidates.
     pub candidate: Option<CandidateSeen>,
@@ -305,7 +305,7 @@ impl RuleDistribution {
         lock(&self.trouble).unreadable = why;
     }
 
-    /// Why the newest rules are not in use.
+    /// Reason why the newest rules are not in use.
     #[must_use]
     pub fn trouble(&self) -> RulesTrouble {
         let texts = lock(&self.texts);

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why the newest rules are not in use.
+/// Reason why the newest rules are not in use.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RulesTrouble {
-    /// Why newer rules are not used.
+    /// Reason why newer rules are not used.
     pub refused: Option<String>,
-    /// Why it is not known whether there are newer rules: the store cannot be read.
+    /// Reason why it is not known whether there are newer rules: the store cannot be read.
     pub unreadable: Option<String>,
-    /// Why nodes are not given rules that are in force.
+    /// Reason why nodes are not given rules that are in force.
     pub missing: Option<String>,
 }
 

@@ -127,7 +127,7 @@ impl SessionOptions {
         record.map_or(0, |record| record.generation())
     }
 
-    /// Whether the leader's key is the one of this leadership.
+    /// Returns true if the leader's key is the one of this leadership.
     pub(crate) fn has_key(&self, listing: &Listing, leadership: &Leadership) -> bool {
         let entry = listing.entries.get(&self.key(key::LEADER));
         entry.is_some_and(|entry| {
@@ -143,7 +143,7 @@ pub struct Leadership {
     pub epoch: u64,
     /// The lease that the key is attached to.
     pub lease: Lease,
-    /// When the last answered keep-alive was sent, by the session's clock.
+    /// Instant at which the last answered keep-alive was sent, by the session's clock.
     pub asked: Monotonic,
     /// All keys, read after the key was created; with the snapshot of the leader before, which has
     /// meanwhile been deleted.
@@ -165,7 +165,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Why the store does not answer, or refuses.
+    /// Reason why the store does not answer, or refuses.
     #[must_use]
     pub const fn trouble(&self) -> Option<&StoreError> {
         match &self.mirror {
@@ -312,7 +312,7 @@ impl<S: ConfigStore> Session<S> {
         self.view.clone()
     }
 
-    /// Whether the store answers.
+    /// Watches whether the store answers.
     #[must_use]
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.clone()

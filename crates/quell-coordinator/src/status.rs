@@ -77,32 +77,32 @@ impl From<GenerationNumber> for String {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FleetStatus {
-    /// Whether the coordinator that answers leads; the rest is known to the leader only.
+    /// True if the coordinator that answers leads; the rest is known to the leader only.
     pub leads: bool,
     /// The leader's URLs.
     pub leader: Option<LeaderStatus>,
-    /// Why the configuration store does not answer.
+    /// Reason why the configuration store does not answer.
     pub store_trouble: Option<String>,
-    /// Why it takes no writes: nobody joins, and nothing is changed.
+    /// Reason why the store takes no writes: no node joins, and no change is made.
     pub unwritten: Option<String>,
-    /// Why wanted limits are not in force.
+    /// Reason why wanted limits are not in force.
     pub refused: Option<String>,
     /// Advice because the store was restored from a backup.
     pub restored: Option<String>,
     /// Nodes' claims to the same effect, which prove nothing.
     pub perhaps_restored: Option<String>,
-    /// Which node has nearly all of each limit by its weight, and what to do.
+    /// Sentence about a node that has nearly all of each limit by its weight, and what to do.
     pub dominant: Option<String>,
-    /// Whether the generation was raised after a restore, and an operator has not said yet that all nodes were
-    /// heard: the quota of those that were not is reserved.
+    /// True if the generation was raised after a restore, and an operator has not said yet that all nodes
+    /// were heard: the quota of those that were not is reserved.
     pub awaits_nodes: bool,
     /// The number of the leadership.
     pub epoch: Option<GenerationNumber>,
-    /// Whether the leader grants; a new one first learns what nodes hold.
+    /// True if the leader grants; a new one first learns what nodes hold.
     pub grants: bool,
     /// The revision of the plan in force.
     pub revision: Option<GenerationNumber>,
-    /// Whether other rules wait for `quell fleet rollout`.
+    /// True if other rules wait for `quell fleet rollout`.
     pub waits: bool,
     /// A mark of what the rules want. A rollout that names it puts that into force and nothing else.
     pub wanted: Option<String>,
@@ -132,7 +132,7 @@ pub struct FleetStatus {
 pub struct RejectedJoinStatus {
     /// Its id.
     pub member: u32,
-    /// Why, and what to do.
+    /// Reason, and what to do.
     pub why: String,
 }
 
@@ -142,7 +142,7 @@ pub struct RejectedJoinStatus {
 pub struct RulesStatus {
     /// The number of the version in force, which all nodes have that follow no rollout.
     pub version: u64,
-    /// Whether it is that of the newest instead, since the one in force is not known, as `missing` says.
+    /// True if it is that of the newest instead, since the one in force is not known, as `missing` says.
     pub is_unknown: bool,
     /// That of the version that is rolled out, if its text is another one.
     pub rolled_out: Option<u64>,
@@ -152,9 +152,9 @@ pub struct RulesStatus {
     pub digest: String,
     /// Its author.
     pub by: String,
-    /// When, in milliseconds since 1970; 0 if that is not known.
+    /// Time, in milliseconds since 1970; 0 if that is not known.
     pub at_ms: u64,
-    /// Why newer ones are not in use.
+    /// Reason why newer ones are not in use.
     #[serde(flatten)]
     pub trouble: RulesTrouble,
     /// Nodes that have the version in force that they are to have.
@@ -185,7 +185,7 @@ pub struct RolloutStatus {
     pub percent: Option<u8>,
     /// Number of nodes to follow it.
     pub nodes: usize,
-    /// When the leader takes it back by itself; null if only an operator does.
+    /// Bounds beyond which the leader takes it back by itself; null if only an operator does.
     pub band: Option<BandStatus>,
 }
 
@@ -211,7 +211,7 @@ pub struct BandStatus {
 pub struct AnsweredStatus {
     /// The limit, or the rule as `domain/rule`.
     pub name: String,
-    /// Whether it is a rule.
+    /// True if it is a rule.
     pub is_rule: bool,
     /// Units that calls asked for; under a rule, calls.
     pub asked: f64,
@@ -225,9 +225,9 @@ pub struct AnsweredStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TakenBackStatus {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Why, for people.
+    /// Reason, for people.
     pub why: String,
 }
 
@@ -252,7 +252,7 @@ pub struct LimitStatus {
     pub reserved_per_s: f64,
     /// Nodes without a static share, why, and advice.
     pub shortage: Option<String>,
-    /// Why the parts of its nodes are of little use, and what to do.
+    /// Reason why the parts of its nodes are of little use, and what to do.
     pub small_parts: Option<String>,
     /// Percentage refused of what calls asked the nodes for in the last `answered_window_s`; null if that was
     /// nothing.
@@ -298,7 +298,7 @@ pub struct NodeStatus {
     pub groups: Vec<String>,
     /// Its state.
     pub state: NodeState,
-    /// Whether it is to give up its part, also while it is silent.
+    /// True if it is to give up its part, also while it is silent.
     pub draining: bool,
     /// Time since it was heard.
     pub heard_ms_ago: u64,
@@ -314,7 +314,7 @@ pub struct NodeStatus {
     pub applied: u64,
     /// The version of the rules of the fleet that it has in force; null if it has rules of its own, or none.
     pub rules_version: Option<u64>,
-    /// Why it does not use the rules that it was given last.
+    /// Reason why it does not use the rules that it was given last.
     pub rules_refused: Option<String>,
     /// Its part of each limit.
     pub limits: Vec<ShareStatus>,

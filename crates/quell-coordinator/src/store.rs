@@ -148,7 +148,7 @@ impl Transaction {
 /// A transaction's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Whether the conditions held, and the writes were carried out.
+    /// True if the conditions held, and the writes were carried out.
     pub succeeded: bool,
     /// The revision of the store afterwards: that of the writes, if they were carried out.
     pub revision: u64,
@@ -163,7 +163,7 @@ pub struct Change {
     pub entry: Option<Entry>,
 }
 
-/// Why a call failed.
+/// Reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -194,7 +194,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the call may succeed when it is made again, perhaps at another endpoint.
+    /// Returns true if the call may succeed when it is made again, perhaps at another endpoint.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unreachable(_))

@@ -25,26 +25,26 @@ const LONGEST: usize = 1_000;
 /// A change by somebody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noted {
-    /// When, in milliseconds since 1970.
+    /// Time, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Who.
+    /// Author.
     pub by: String,
     /// From where; empty if that is not known.
     pub from: String,
     /// The change: the command that does the same, if there is one.
     pub what: String,
-    /// Why; empty if nobody said so.
+    /// Reason; empty if none was given.
     pub why: String,
 }
 
 /// Author of a change, from where and why.
 #[derive(Clone, Debug, Default)]
 pub struct Author {
-    /// Who.
+    /// Author.
     pub by: String,
     /// The address; empty if that is not known.
     pub from: String,
-    /// Why; empty if nobody said so.
+    /// Reason; empty if none was given.
     pub why: String,
 }
 

@@ -108,7 +108,7 @@ pub struct Login {
     pub password: Box<[u8]>,
 }
 
-/// Why a login was not looked at.
+/// Reason why a login was not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoginRefused {
     /// Others wait already, as many as may.
@@ -128,7 +128,7 @@ pub enum Caller {
     Bearer(Arc<Grant>),
 }
 
-/// Why a caller may not do something.
+/// Reason why a caller may not do something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// It has shown no valid token, and no certificate with an entry.
@@ -204,25 +204,25 @@ impl Access {
         self.credentials.as_ref()?.source.path()
     }
 
-    /// Whether callers have to show a token.
+    /// Returns true if callers have to show a token.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
         self.credentials.is_some()
     }
 
-    /// Whether certificates of clients have entries.
+    /// Returns true if certificates of clients have entries.
     pub fn knows_certificates(&self) -> bool {
         let followed = self.credentials.as_ref();
         followed.is_some_and(|followed| followed.in_force.load().credentials.has_certificates())
     }
 
-    /// Whether any entry has this role.
+    /// Returns true if any entry has this role.
     pub fn has_role(&self, role: Role) -> bool {
         let followed = self.credentials.as_ref();
         followed.is_some_and(|followed| followed.in_force.load().credentials.has_role(role))
     }
 
-    /// Whether people have passwords here.
+    /// Returns true if people have passwords here.
     pub fn has_passwords(&self) -> bool {
         let followed = self.credentials.as_ref();
         followed.is_some_and(|followed| followed.in_force.load().credentials.has_users())
@@ -417,13 +417,13 @@ impl Caller {
         }
     }
 
-    /// Whether this caller is limited to no domains.
+    /// Returns true if this caller is limited to no domains.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.check_whole().is_ok()
     }
 
-    /// Whether this caller may know of a domain, for lists of several.
+    /// Returns true if this caller may know of a domain, for lists of several.
     #[must_use]
     pub fn reaches(&self, domain: &str) -> bool {
         match self {

@@ -36,7 +36,7 @@ impl Address {
         }
     }
 
-    /// Whether other machines cannot reach it.
+    /// Returns true if other machines cannot reach it.
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|ip| ip.to_canonical().is_loopback())

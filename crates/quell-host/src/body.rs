@@ -121,7 +121,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     is_unsaid && !is_browser
 }
 
-/// Whether a body would have to be inflated, to whatever size.
+/// Returns true if a body would have to be inflated, to whatever size.
 fn is_coded(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(CONTENT_ENCODING).into_iter();
     codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))

@@ -29,13 +29,13 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Whether it has the routes of the role `ask`.
+    /// Returns true if it has the routes of the role `ask`.
     #[must_use]
     pub const fn has_questions(self) -> bool {
         !matches!(self, Self::Administration)
     }
 
-    /// Whether it has the routes of all other roles.
+    /// Returns true if it has the routes of all other roles.
     #[must_use]
     pub const fn has_administration(self) -> bool {
         !matches!(self, Self::Questions)

@@ -17,7 +17,7 @@ pub struct About {
     pub note: String,
     /// Its starter.
     pub by: String,
-    /// When it was started, in seconds since 1970.
+    /// Time of its start, in seconds since 1970.
     pub at: i64,
 }
 

@@ -18,7 +18,7 @@ pub struct EtcdUrl {
     is_tls: bool,
 }
 
-/// Why text is no URL of rules in etcd. The text says what to write.
+/// Reason why text is not a URL of rules in etcd. The text says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EtcdUrlError {
@@ -46,7 +46,7 @@ pub enum EtcdUrlError {
 }
 
 impl EtcdUrl {
-    /// Whether `text` begins as one.
+    /// Returns true if `text` begins as one.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         text.starts_with("etcd://") || text.starts_with("etcds://")
@@ -66,7 +66,7 @@ impl EtcdUrl {
         &self.name
     }
 
-    /// Whether connections are by TLS.
+    /// Returns true if connections are by TLS.
     #[must_use]
     pub const fn is_tls(&self) -> bool {
         self.is_tls

@@ -168,8 +168,8 @@ struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// Whether an event may mean that the rules changed. Reading them, as a reload does, is no change, nor
-    /// are other files and directories beside them.
+    /// Returns true if an event may mean that the rules changed. Reading them, as a reload does, is no
+    /// change, nor are other files and directories beside them.
     fn is_touched_by(&self, event: &Event) -> bool {
         let is_write_over = AccessKind::Close(AccessMode::Write);
         match event.kind {

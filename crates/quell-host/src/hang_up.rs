@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 pub const GONE: &str = "the connection was closed on the client's side before the answer, so nothing is \
                                held: keep it open until then";
 
-/// Whether the client has closed or reset the connection by now.
+/// Returns true if the client has closed or reset the connection by now.
 #[cfg(target_os = "linux")]
 pub fn has_hung_up(socket: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -78,8 +78,8 @@ impl HangUp {
         }
     }
 
-    /// Whether the client has hung up by now. The task of the connection looks once, after this call has yielded
-    /// to it.
+    /// Returns true if the client has hung up by now. The task of the connection looks once, after this
+    /// call has yielded to it.
     pub async fn has_come(&self) -> bool {
         tokio::select! {
             biased;

@@ -14,7 +14,7 @@ pub const MAX_HEAD: usize = 64 * 1_024;
 pub trait Fields {
     /// The first header of a name.
     fn field(&self, name: &str) -> Option<&[u8]>;
-    /// Whether there are several headers of a name.
+    /// Returns true if there are several headers of a name.
     fn is_repeated(&self, name: &str) -> bool;
 }
 
@@ -98,7 +98,7 @@ pub fn refuse(host: &[u8]) -> Result<(), Box<Problem>> {
     Err(Box::new(Problem::new(ProblemKind::Forbidden, detail)))
 }
 
-/// Whether the server answers to this host.
+/// Returns true if the server answers to this host.
 pub fn is_answered(host: &[u8], allowed: &[String]) -> bool {
     let Ok(name) = std::str::from_utf8(without_port(host)) else {
         return false;
@@ -115,14 +115,14 @@ pub fn is_answered(host: &[u8], allowed: &[String]) -> bool {
     is("localhost") || is_below_localhost(name) || allowed.iter().any(|allowed| is(allowed))
 }
 
-/// Whether a name ends in `.localhost`, which browsers do not look up.
+/// Returns true if a name ends in `.localhost`, which browsers do not look up.
 pub fn is_below_localhost(name: &str) -> bool {
     let last = name.rsplit_once('.').map(|(_, last)| last);
     last.is_some_and(|last| last.eq_ignore_ascii_case("localhost"))
 }
 
-/// Whether a host is a name or an address, with a port or without, and nothing that means something to a shell but
-/// the brackets of an address.
+/// Returns true if a host is a name or an address, with a port or without, and nothing that means something
+/// to a shell but the brackets of an address.
 pub fn is_address(host: &str) -> bool {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => (name, port),

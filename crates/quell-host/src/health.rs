@@ -34,7 +34,7 @@ impl Attempts {
         *failure = Some(Failure { since, reasons });
     }
 
-    /// Why the last attempt failed; none if it did not.
+    /// Reason why the last attempt failed; none if it did not.
     pub fn failure(&self) -> Option<Failure> {
         self.0.lock().clone()
     }

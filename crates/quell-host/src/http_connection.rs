@@ -80,15 +80,16 @@ impl HttpBounds {
     }
 }
 
-/// Whether a connection is in use, and whether it has to end. Its requests share it.
+/// State of a connection: it is in use or not, and has to end or not. Its requests share it.
 #[derive(Debug)]
 pub struct ConnectionState {
     requests: Arc<Requests>,
-    /// Whether it may be ended without the end of an answer: HTTP/2 tells the client which requests are not answered.
+    /// True if it may be ended without the end of an answer: HTTP/2 tells the client which requests are not
+    /// answered.
     is_framed: AtomicBool,
     /// Requests a GOAWAY.
     close: Notify,
-    /// Whether a caller has lost this connection.
+    /// True if a caller has lost this connection.
     is_lost: AtomicBool,
     /// Signals that the budget has no room for a request of this connection.
     full: Notify,
@@ -183,7 +184,7 @@ impl ConnectionState {
     }
 }
 
-/// When a connection ends, and where that is counted.
+/// End of a connection, and the counter of such ends.
 #[derive(Debug)]
 pub struct ConnectionEnd<'a> {
     /// The other end, for the log.
@@ -273,7 +274,7 @@ impl ConnectionEnd<'_> {
     }
 }
 
-/// Why the stream of a connection ended it.
+/// Reason why the stream of a connection ended it.
 fn end_of_stream(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let mut next = Some(error);
     while let Some(error) = next {

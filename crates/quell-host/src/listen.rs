@@ -76,7 +76,7 @@ pub struct ListenSettings {
     "cannot listen on {address} for {listener}: stop the process that does, or write another --{listener}"
 )]
 pub struct BindError {
-    /// Which listener.
+    /// Name of the listener.
     pub listener: &'static str,
     /// The address.
     pub address: Address,

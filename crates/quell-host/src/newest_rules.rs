@@ -10,7 +10,7 @@ use crate::rules_host::{RulesHost, RulesPlace, failed, store_at};
 /// Current rules of a store.
 #[derive(Debug, Clone)]
 pub(crate) struct Newest {
-    /// Which version it is; none if there is none.
+    /// Head of the version; none if there is none.
     pub head: Option<Head>,
     /// The version, if it can be read.
     pub version: Option<Version>,
@@ -67,7 +67,7 @@ impl Newest {
         }
     }
 
-    /// Why it is not what the process goes on with, although that is as it was read last.
+    /// Reason why it is not in force, although it is as it was read last.
     pub(crate) fn trouble(&self, of: &RulesPlace) -> Option<String> {
         let is_emptied = self.head.is_none() && of.newest.is_some();
         let emptied = || "The store has no rules any more: what was read last goes on".to_owned();

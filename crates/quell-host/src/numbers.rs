@@ -26,7 +26,7 @@ pub struct ListenerMetrics {
     pub panics: Number,
 }
 
-/// Why a connection is refused or ended: what has no room for it.
+/// Reason why a connection is refused or ended: the resource that has no room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// As many connections as the listener may have.

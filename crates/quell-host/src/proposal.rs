@@ -26,7 +26,7 @@ pub(crate) enum Before<'a> {
 #[derive(Debug, Template)]
 #[template(path = "console/check.html")]
 pub(crate) struct Proposal {
-    /// Why it cannot be pushed; as `quell rules check` says.
+    /// Reason why it cannot be pushed; as `quell rules check` says.
     problems: Vec<String>,
     warnings: Vec<String>,
     /// A line for each rule that differs from the newest version.
@@ -112,12 +112,12 @@ impl Proposal {
         }
     }
 
-    /// Why it cannot be pushed.
+    /// Reason why it cannot be pushed.
     pub(crate) fn mistakes(&self) -> String {
         self.problems.join("; ")
     }
 
-    /// Whether it can be pushed.
+    /// Returns true if it can be pushed.
     pub(crate) const fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }

@@ -51,7 +51,7 @@ impl Requests {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether the next bytes are a body, which does not stay in hyper's buffer.
+    /// Returns true if the next bytes are a body, which does not stay in hyper's buffer.
     pub fn is_body(&self) -> bool {
         self.begun() != self.answered.load(Ordering::Relaxed)
     }

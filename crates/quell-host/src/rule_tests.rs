@@ -31,7 +31,7 @@ use tokio::runtime::Runtime;
 /// Longest time for one call to a store: longer than in a server, since nobody waits for a test.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why tests cannot run.
+/// Reason why tests cannot run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectError {
@@ -43,7 +43,7 @@ pub enum SubjectError {
     Store {
         /// Its URL.
         url: Box<StoreUrl>,
-        /// Why not.
+        /// Reason why not.
         #[source]
         failure: Failure,
     },
@@ -86,8 +86,8 @@ impl<S: TestStore> fmt::Debug for OnStore<S> {
     }
 }
 
-/// Whether servers that share the store at `url` can apply these rules, as far as that is known without asking it:
-/// a store counts up to some number exactly, and holds so many permits of a key.
+/// Checks whether servers that share the store at `url` can apply these rules, as far as that is known
+/// without asking it: a store counts up to some number exactly, and holds so many permits of a key.
 ///
 /// # Errors
 /// The first rule that they cannot apply, with what to write.
@@ -259,7 +259,7 @@ pub const OUT_OF_TIME: &str = "not run to its end: here tests have 2 s together;
 pub struct Timed<S, F> {
     /// Test subject.
     pub subject: S,
-    /// Whether there is time left.
+    /// Returns true while there is time left.
     pub has_time: F,
 }
 

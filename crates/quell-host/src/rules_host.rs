@@ -25,10 +25,10 @@ pub trait RulesHost: fmt::Debug + Send + Sync {
     /// The files that they are read from.
     fn paths(&self) -> Vec<PathBuf>;
 
-    /// Whether they are those of servers that share a store.
+    /// Returns true if they are those of servers that share a store.
     fn is_shared(&self) -> bool;
 
-    /// Whether the process can use them.
+    /// Checks whether the process can use the rules.
     ///
     /// # Errors
     /// Why not, and what to write.

@@ -29,7 +29,7 @@ struct State {
     damaged: Option<Head>,
 }
 
-/// Why a store has nothing new.
+/// Reason why a store has nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureKind {
     Gone,
@@ -42,7 +42,7 @@ enum FailureKind {
 pub struct SourceStatus {
     /// The version in force, if one is.
     pub in_force: Option<Entry>,
-    /// Why the store cannot be read.
+    /// Reason why the store cannot be read.
     pub failure: Option<Failure>,
 }
 
@@ -251,8 +251,8 @@ impl StoredRules {
 #[derive(Debug)]
 pub struct Follower<'a> {
     stored: &'a StoredRules,
-    /// When it may look again. Also after a change: its text may be out of reach, and then the store wakes at
-    /// once again.
+    /// Instant from which it may look again. Also after a change: its text may be out of reach, and then
+    /// the store wakes at once again.
     next: Instant,
 }
 

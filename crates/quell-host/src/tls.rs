@@ -60,7 +60,7 @@ struct Loaded {
     facts: Facts,
 }
 
-/// Why TLS is not possible with these files. The text says what to write.
+/// Reason why TLS is not possible with these files. The text says what to write.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -141,7 +141,7 @@ impl Tls {
             .collect()
     }
 
-    /// When the first certificate of the chain expires.
+    /// Expiry of the first certificate of the chain.
     pub fn expires(&self) -> Timestamp {
         self.in_force.load().expires
     }
@@ -332,7 +332,7 @@ impl<'a> Pem<'a> {
     }
 }
 
-/// When a certificate expires.
+/// Expiry of a certificate.
 fn end_of(certificate: &[u8]) -> Option<Timestamp> {
     let parsed = CertificateInner::<Raw>::from_der(certificate).ok()?;
     let end = parsed.tbs_certificate().validity().not_after;

@@ -16,7 +16,7 @@ use crate::limits::fleet_limits;
 pub struct Terms {
     /// The most nodes at once; `None`: as many as the rules say, or as their limits allow.
     pub seats: Option<u32>,
-    /// When changed rules are put into force.
+    /// Time at which changed rules are put into force.
     pub changes: Changes,
     /// Period of node reports.
     pub report: Duration,

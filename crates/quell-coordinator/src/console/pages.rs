@@ -31,12 +31,12 @@ struct NodePage<'a> {
     spans: [(&'static str, String, bool); 2],
     /// Its chart in words.
     words: Option<String>,
-    /// Why it is to be changed, if that was refused.
+    /// Reason why it is to be changed, if that was refused.
     reason: &'a str,
 }
 
 impl NodePage<'_> {
-    /// Whether a drained node was not heard since, so that it still has its part and its seat.
+    /// Returns true if a drained node was not heard since, so that it still has its part and its seat.
     fn waits_to_drain(node: &NodeStatus) -> bool {
         node.draining && node.state != NodeState::Draining
     }

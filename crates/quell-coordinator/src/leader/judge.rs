@@ -84,7 +84,7 @@ struct Trial {
 pub struct Answered {
     /// The limit, or the rule as `domain/rule`.
     pub name: Name,
-    /// Whether it is a rule. A call under it counts as a unit.
+    /// True if it is a rule. A call under it counts as a unit.
     pub is_rule: bool,
     /// Micro-units.
     pub totals: Totals,
@@ -99,7 +99,7 @@ pub struct Hearing {
     pub mute: usize,
 }
 
-/// Why a rollout is taken back.
+/// Reason why a rollout is taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Breach {
     name: Name,

@@ -101,17 +101,17 @@ pub(super) struct LeaderTask<S> {
     changed: u64,
     /// Rollbacks of the store that the state machine was told of.
     rollbacks: u64,
-    /// Whether the wanted limits have to be compared with the plan.
+    /// True if the wanted limits have to be compared with the plan.
     pub(super) compare: bool,
-    /// Why they are not in force.
+    /// Reason why they are not in force.
     refused: Option<Refused>,
-    /// Whether they wait for an operator.
+    /// True if they wait for an operator.
     pub(super) waits: bool,
     /// Judges what nodes admit, under this leadership.
     audit: Audit,
     /// Number of excesses it found.
     violated: u64,
-    /// When it was logged last that nodes name numbers which the store has not given.
+    /// Instant of the last log line about numbers which the store has not issued.
     unproven_said: Option<Monotonic>,
     /// Adds up what nodes answer, under this leadership.
     pub(super) tally: Tally,
@@ -121,15 +121,15 @@ pub(super) struct LeaderTask<S> {
     pub(super) taking_back: Option<Operation>,
     /// Number taken back.
     pub(super) taken_back: u64,
-    /// When this coordinator was elected.
+    /// Instant of this coordinator's election.
     elected: Monotonic,
-    /// When the log last said what is reserved after a restore, under this leadership.
+    /// Instant of the last log line about what is reserved after a restore, under this leadership.
     pub(super) reminded: Option<Monotonic>,
     /// Members that were given no seat when they joined last, under this leadership.
     rejected_joins: RejectedJoins,
-    /// Why the store refused the last write.
+    /// Reason why the store refused the last write.
     pub(super) unwritten: Option<StoreError>,
-    /// Whether it is being tried again.
+    /// True if it is being tried again.
     pub(super) is_trying: bool,
     /// A member that has nearly all, in this version of the record.
     dominant: (u64, Option<Dominant>),

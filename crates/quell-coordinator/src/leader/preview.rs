@@ -37,7 +37,7 @@ pub enum WhatIf {
 pub struct Preview {
     /// Now.
     pub before: FleetView,
-    /// When every member has acknowledged the change, if all want what they want now.
+    /// View after every member has acknowledged the change, if all want what they want now.
     pub after: FleetView,
     /// The names of the limits before and after.
     pub names: Vec<(LimitId, Name)>,

@@ -48,7 +48,7 @@ pub(super) async fn raise<S: ConfigStore>(
     Err(last)
 }
 
-/// Whether it is written; not if the record changed at the same time.
+/// Tries to write the raised generation; returns false if the record changed at the same time.
 async fn try_raise<S: ConfigStore>(
     session: &Session<S>,
     to: u64,

@@ -29,17 +29,17 @@ pub struct Wanted {
     /// The text of the rules that say all this, by its [digest](text_digest):
     /// the text that nodes are to be given. `None` if there is none to give.
     pub rules: Option<Name>,
-    /// When a change of all this is put into force.
+    /// Time at which a change of all this is put into force.
     pub changes: Changes,
 }
 
-/// When the wanted limits are put into force, if they differ from those that are.
+/// Time at which the wanted limits are put into force, if they differ from those that are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Changes {
     /// At once, for all members.
     #[default]
     AtOnce,
-    /// When an operator rolls them out: [`Service::roll_out`](super::Service::roll_out).
+    /// As an operator rolls them out: [`Service::roll_out`](super::Service::roll_out).
     Staged,
 }
 
@@ -168,7 +168,7 @@ impl Wanted {
         by_rate.min(by_burst).max(known).max(taken)
     }
 
-    /// Why the parts of limits are small for the nodes that share them now, for an operator.
+    /// Reason why the parts of limits are small for the nodes that share them now, for an operator.
     pub(crate) fn small_parts(&self, record: &Record) -> Vec<(Name, PlanError)> {
         // The record has a part of the burst where a call costs more than that.
         let wanted = self.plan(Some(record));

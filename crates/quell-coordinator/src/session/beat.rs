@@ -12,7 +12,7 @@ use quell::clock::Clock;
 use quell_core::time::Monotonic;
 use tokio::time::sleep;
 
-/// When the task was last heard; 0 before it first was, and then nothing is expected of it.
+/// Instant at which the task was last heard; 0 before it first was, and then nothing is expected of it.
 #[derive(Debug)]
 pub(super) struct Beat {
     last: AtomicU64,

@@ -26,7 +26,7 @@ pub(super) struct Campaign<S> {
 
 /// The keep-alives of one lease.
 struct Kept {
-    /// When the last answered one was sent.
+    /// Instant at which the last answered one was sent.
     asked: watch::Sender<Monotonic>,
     /// Asks for one at once.
     now: Notify,

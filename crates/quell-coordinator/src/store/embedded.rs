@@ -38,7 +38,7 @@ const FILE_MODE: u32 = 0o600;
 /// The changes that a slow watch may be behind before it ends.
 const BACKLOG: usize = 1_024;
 
-/// Why a file cannot be used.
+/// Reason why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -119,7 +119,7 @@ pub struct EmbeddedStore {
     changes: broadcast::Sender<(u64, Change)>,
 }
 
-/// Why a change is not on the disk.
+/// Reason why a change is not on the disk.
 enum SaveError {
     /// Nothing was changed.
     Unchanged(io::Error),

@@ -78,7 +78,7 @@ impl Connections {
     }
 }
 
-/// Whether a connection is being made.
+/// Returns true if a connection is being made.
 fn is_pending(connecting: &Connecting) -> bool {
     // A task that was dropped with its runtime has closed it.
     connecting.has_changed().is_ok() && connecting.borrow().is_none()

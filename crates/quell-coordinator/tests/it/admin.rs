@@ -51,7 +51,7 @@ impl LeaderTask {
         }
     }
 
-    /// What is stored from now on is heard of so late.
+    /// Delays the notice of what is stored from now on.
     fn slow(&self, late: Duration) -> MutexGuard<'_, Faults> {
         let mut faults = self.faults.lock().unwrap();
         faults.slow_commits.push_back(late);

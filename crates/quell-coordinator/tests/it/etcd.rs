@@ -48,7 +48,7 @@ impl Etcd {
         })
     }
 
-    /// What `etcdctl` prints, of the first member that does as it says.
+    /// Output of `etcdctl`, of the first member that does as it says.
     pub(crate) fn ctl(&self, words: &[&str]) -> String {
         let mut runs = self.members.iter().map(|member| member.ctl(words));
         let done = runs.find(|run| run.status.success());

@@ -11,7 +11,7 @@ use quell_testkit::wait::{paced, paced_by};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-/// What goes wrong.
+/// Faults of the store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faults {
     /// Keep-alives do not reach the store.
@@ -36,7 +36,7 @@ pub(crate) struct Faults {
     pub(crate) no_watches: bool,
     /// The next changes of a watch are lost, and with them the watch.
     pub(crate) lose_watch: bool,
-    /// Why watches have ended.
+    /// Reason why watches have ended.
     pub(crate) ended: Vec<StoreError>,
 }
 

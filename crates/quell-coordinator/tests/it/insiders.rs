@@ -1,4 +1,4 @@
-//! Who has what and is hostile: the rows of the table in SECURITY.md that concern a coordinator.
+//! Hostile callers: the rows of the table in SECURITY.md that concern a coordinator.
 //!
 //! Each one shows what it has and tries all that it is good for, with the highest numbers that there are
 //! and with names that have control characters. The others get what is theirs, and operators see no such
@@ -36,7 +36,7 @@ use crate::leader::{Node, status, wanted};
 use crate::memory::Memory;
 use crate::paused;
 
-/// What an answer to an attacker is waited for; nothing depends on it.
+/// Time to wait for an answer to an attacker; nothing depends on it.
 const ANSWER: Duration = Duration::from_millis(50);
 
 /// A text that would move the cursor, and begin another line and another event.
@@ -230,7 +230,7 @@ async fn send_all(url: &str, token: &'static str, id: u32) {
     }
 }
 
-/// What operators are shown has no character that does something, wherever a node wrote it.
+/// Asserts that a view for operators has no character that does something, wherever a node wrote it.
 async fn assert_is_shown_well(leader: &Leader) {
     let service = leader.service();
     let shown = FleetStatus::from_service(&service).await;
@@ -362,7 +362,7 @@ impl Gate for Roles {
     }
 }
 
-/// What each route takes, at the ends of what there is.
+/// Bodies of each route, with its smallest and greatest values.
 const BODIES: [(&str, &str); 16] = [
     ("weight", r#"{"member": 1, "weight": 4294967295}"#),
     ("weight", r#"{"member": 1, "weight": 0}"#),

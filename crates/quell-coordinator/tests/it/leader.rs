@@ -110,11 +110,11 @@ pub(crate) struct Node {
     revision: u64,
     record: u64,
     limits: Vec<LimitId>,
-    /// What it says that it wants, in each report: far more than the limits, unless a test says otherwise.
+    /// Demand in each report: far more than the limits, unless a test says otherwise.
     demand: u64,
-    /// What it says that it has admitted, in each report.
+    /// Admitted units in each report.
     admitted: u64,
-    /// What it says of its calls since it began.
+    /// Totals of its calls since it began.
     totals: Totals,
 }
 
@@ -475,7 +475,7 @@ fn many(limits: usize, burst: u64) -> Wanted {
     wanted
 }
 
-/// How many plans the record keeps apart, and whether others are merged.
+/// Number of plans that the record keeps apart, and whether others are merged.
 async fn older(leader: &Leader) -> (usize, bool) {
     let service = leader.service();
     let look = service.look(|core, _, now| {

@@ -1,4 +1,4 @@
-//! Which rules of a file are limits of a fleet.
+//! Rules of a file that are limits of a fleet.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

@@ -29,7 +29,7 @@ struct State {
     /// What was before this revision is forgotten.
     compacted: u64,
     log: Vec<(u64, Change)>,
-    /// How often it was restored: that ends watches.
+    /// Number of restores: each ends the watches.
     restored: u64,
 }
 

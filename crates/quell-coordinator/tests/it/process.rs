@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::etcd::Etcd;
 use crate::leader::wanted;
 
-/// Where a process that another test starts finds etcd, and its name.
+/// Variable from which a process that another test starts learns the place of etcd, and its name.
 const PLACE: &str = "QUELL_TEST_COORDINATOR";
 
 const CALL: Duration = Duration::from_secs(5);

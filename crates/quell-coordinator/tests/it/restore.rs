@@ -217,8 +217,8 @@ fn leaders(all: &[(Leader, watch::Sender<Wanted>)]) -> impl Iterator<Item = &Lea
     all.iter().map(|one| &one.0)
 }
 
-/// What is there when etcd is lost, and what the page says to do then: one coordinator or two, which run
-/// meanwhile or do not, and a backup from before the leader was elected or after.
+/// Walk through the loss of etcd and the steps of the page: one coordinator or two, which run meanwhile or
+/// do not, and a backup from before the leader was elected or after.
 async fn walk((coordinators, running, older): (usize, bool, bool)) {
     let case = format!("{coordinators} coordinators, running {running}, older {older}");
     let store = Memory::default();

@@ -67,7 +67,7 @@ async fn is_lost<S: ConfigStore>(session: &Session<S>) {
     until(&mut session.leadership(), Option::is_none).await;
 }
 
-/// Whether a time to live passes without a leadership.
+/// Returns true if a time to live passes without a leadership.
 async fn stays_out<S: ConfigStore>(session: &Session<S>, during: Duration) -> bool {
     let mut leadership = session.leadership();
     timeout(during, leadership.wait_for(Option::is_some))
@@ -506,7 +506,7 @@ async fn after_a_restore_the_session_leads_with_what_the_backup_has() {
     );
 }
 
-/// What failed while it kept its lease is over when it keeps one again, although no key changes.
+/// A failure while it kept its lease is over when it keeps one again, although no key changes.
 #[tokio::test(start_paused = true)]
 async fn a_standby_that_lost_its_lease_is_well_again_when_it_has_another() {
     let store = Memory::with_ends();

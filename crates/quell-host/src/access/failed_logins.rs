@@ -57,7 +57,7 @@ impl FailedLogins {
         }
     }
 
-    /// Whether there were so many from this address that no password from there is checked.
+    /// Returns true if there were so many from this address that no password from there is checked.
     pub fn bar(&self, remote: Option<IpAddr>) -> bool {
         let network = remote.map(Network::from);
         let limit = self.limit.as_ref();

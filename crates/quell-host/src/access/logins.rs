@@ -63,7 +63,7 @@ impl Remembered {
         self.0.lock().insert(name.clone(), (digest, now));
     }
 
-    /// Whether the digest of this password was noted less than a minute ago.
+    /// Returns true if the digest of this password was noted less than a minute ago.
     pub(super) fn knows(&self, name: &TokenName, digest: TokenDigest, now: Instant) -> bool {
         let known = self.0.lock();
         known.get(name).is_some_and(|(known, since)| {

@@ -42,13 +42,13 @@ impl HashedPassword {
         Ok(Self(hash.map_err(|error| error.to_string())?))
     }
 
-    /// Whether it is that of `password`. Takes as long as its parameters say, so not for a thread that
-    /// answers calls.
+    /// Returns true if it is that of `password`. Takes as long as its parameters say, so not for a thread
+    /// that answers calls.
     pub fn verify(&self, password: &[u8]) -> bool {
         Argon2::default().verify_password(password, &self.0).is_ok()
     }
 
-    /// Whether it is of Argon2id, with parameters that a login may cost.
+    /// Checks that the hash is of Argon2id, with parameters that a login may cost.
     fn check(&self) -> Result<(), String> {
         let Self(hash) = self;
         let is_known = hash.algorithm == Algorithm::Argon2id.ident()

@@ -1,6 +1,6 @@
-//! Why there is no configuration.
+//! Reason why there is no configuration.
 
-/// Why there is no configuration. The text says what to write.
+/// Reason why there is no configuration. The text says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

@@ -11,7 +11,7 @@ pub struct Half {
     pub key: &'static str,
     /// Its noun, such as `certificate`.
     pub noun: &'static str,
-    /// Whether it is set.
+    /// True if it is set.
     pub is_set: bool,
 }
 

@@ -36,7 +36,8 @@ pub trait Host: fmt::Debug + Send + Sync {
             most,
         }
     }
-    /// Whether the process is on its way down; where it is not asked, its listener ends all connections.
+    /// Returns true if the process is on its way down; where it is not asked, its listener ends all
+    /// connections.
     fn is_stopping(&self) -> bool {
         false
     }
@@ -51,7 +52,7 @@ pub const FAILED_LOGINS: usize = 60;
 /// Ingress of requests to a console.
 #[derive(Debug, Default)]
 pub struct Ingress {
-    /// Whether over TLS alone, and so cookies are.
+    /// True if the console is served over TLS alone, and so cookies are.
     pub is_secure: bool,
     /// The header by which proxies name people, and the networks of these; none: they may be anywhere.
     pub user_header: Option<(HeaderName, Vec<IpNet>)>,

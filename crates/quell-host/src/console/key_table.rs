@@ -24,7 +24,7 @@ pub struct Key {
     pub address: String,
     /// The number or the time.
     pub value: String,
-    /// Why it is banned.
+    /// Reason why it is banned.
     pub why: Option<Box<str>>,
 }
 
@@ -42,11 +42,11 @@ pub struct KeyTable<'a> {
     pub keys: &'a [Key],
     /// The sentence in place of an empty table.
     pub none: String,
-    /// Whether keys lead to their pages.
+    /// True if keys lead to their pages.
     pub is_linked: bool,
-    /// Whether it says why.
+    /// True if it says why.
     pub has_why: bool,
-    /// Which part of all keys it shows.
+    /// Caption: the part of all keys that it shows.
     pub caption: String,
     /// The command that shows the same, if there is one.
     pub command: Option<String>,

@@ -103,8 +103,8 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
     answer
 }
 
-/// Whether a page of this server sent a request: the browser says so. Every browser sends the origin of a
-/// form; other programs ask `/v1`.
+/// Returns true if a page of this server sent a request: the browser says so. Every browser sends the
+/// origin of a form; other programs ask `/v1`.
 fn is_same_origin(request: &Request) -> bool {
     let field = |name: &str| request.headers().get(name).and_then(|it| it.to_str().ok());
     let site = field("sec-fetch-site");

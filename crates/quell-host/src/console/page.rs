@@ -32,7 +32,7 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    /// Whether it has the role that changes need.
+    /// Returns true if it has the role that changes need.
     #[must_use]
     pub fn may_change(&self) -> bool {
         self.caller.check(Role::Admin, None).is_ok()

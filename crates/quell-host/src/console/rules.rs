@@ -55,23 +55,23 @@ pub fn routes<S: Clone + Send + Sync + 'static>(
 #[template(path = "console/rules.html")]
 struct RulesPage<'a> {
     viewer: &'a Viewer,
-    /// Whether a candidate runs.
+    /// True if a candidate runs.
     has_candidate: bool,
     /// Path of a fleet's waiting rules.
     rollout: Option<&'static str>,
     stores: Vec<StorePart>,
     files: Vec<TextFile>,
-    /// Why files could not be read.
+    /// Reason why files could not be read.
     problems: Vec<String>,
 }
 
 /// The rules in a store.
 struct StorePart {
-    /// Which store it is, from 0.
+    /// Number of the store, from 0.
     place: usize,
     of: RulesPlace,
     history: Vec<Entry>,
-    /// Why the store cannot be read.
+    /// Reason why the store cannot be read.
     failure: Option<String>,
 }
 
@@ -81,7 +81,7 @@ struct EditPage<'a> {
     viewer: &'a Viewer,
     /// Beginning of the commands for candidates.
     candidate: &'static str,
-    /// Whether one runs.
+    /// True if one runs.
     has_candidate: bool,
     /// Path of a fleet's waiting rules.
     rollout: Option<&'static str>,
@@ -98,13 +98,13 @@ struct EditPage<'a> {
 /// A person's input.
 #[derive(Debug, Default)]
 pub struct Form {
-    /// Which store, from 0.
+    /// Number of the store, from 0.
     pub place: usize,
     /// The version that the text was made from; empty: there was none.
     pub from: String,
     /// The rules.
     pub text: String,
-    /// Why they are changed.
+    /// Reason of the change.
     pub note: String,
     action: String,
     /// Instead of a text: the rule of the newest version to be changed; empty: none.
@@ -155,12 +155,12 @@ async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageRes
     pages.shell.page("Rules", viewer, &page)
 }
 
-/// When a version was pushed, for people.
+/// Time at which a version was pushed, for people.
 fn pushed_at(entry: &Entry) -> String {
     i64::try_from(entry.at_ms / 1_000).map_or_else(|_| String::new(), instant)
 }
 
-/// Which store is meant, from 0.
+/// Number of the store that is meant, from 0.
 fn place(fields: &Fields) -> usize {
     fields.get("store").parse().unwrap_or(usize::MAX)
 }

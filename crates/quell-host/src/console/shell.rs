@@ -183,8 +183,8 @@ impl Shell {
         Ok(viewer)
     }
 
-    /// Whether the browser that sends a form speaks TLS, here or to whatever stands before: it says so itself
-    /// by the form's origin, whose host the guard has compared.
+    /// Returns true if the browser that sends a form speaks TLS, here or to whatever stands before: it says
+    /// so itself by the form's origin, whose host the guard has compared.
     pub fn is_over_tls(&self, request: &Request) -> bool {
         let origin = request.field(ORIGIN.as_str());
         self.ingress.is_secure || origin.is_some_and(|origin| origin.starts_with(b"https://"))
@@ -322,8 +322,9 @@ impl Shell {
         Some(person.map_or(Caller::Stranger, Caller::Bearer))
     }
 
-    /// Whether a proxy sent a request that may name people: it shows a token with the role for that, since
-    /// other processes may have its address, and comes from one of its networks if those are named.
+    /// Returns true if a proxy sent a request that may name people: it shows a token with the role for
+    /// that, since other processes may have its address, and comes from one of its networks if those are
+    /// named.
     fn is_of_proxy(&self, request: &Request) -> bool {
         let Some((_, networks)) = &self.ingress.user_header else {
             return false;
@@ -415,7 +416,7 @@ impl Watcher {
         &self.viewer
     }
 
-    /// Whether the stream ends: the session is over, or it is time to show again who it is.
+    /// Returns true if the stream ends: the session is over, or it is time to show again who it is.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let host = &self.shell.host;

@@ -25,7 +25,7 @@ const TOO_LONG: &str = "you are not logged in, or your session is over, and this
 #[derive(Template)]
 #[template(path = "console/login.html")]
 struct LoginPage {
-    /// Whether anybody has a password.
+    /// True if anybody has a password.
     has_passwords: bool,
     /// Name to fill in again.
     name: String,

@@ -14,7 +14,7 @@ pub trait Numbers: Clone {
 /// Counts in a step of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Point<T> {
-    /// When the step began, in seconds since 1970.
+    /// Beginning of the step, in seconds since 1970.
     pub at: i64,
     /// Watched part of it, in milliseconds.
     pub millis: u64,

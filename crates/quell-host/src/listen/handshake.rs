@@ -52,7 +52,7 @@ pub(super) struct Handshakes {
     pub no_tls: Arc<[u8]>,
 }
 
-/// Why there is no TLS connection.
+/// Reason why there is no TLS connection.
 enum Failure {
     /// The client left before it sent anything, or the server stops.
     Gone,

@@ -35,7 +35,7 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// Whether bytes that it took wait to be sent.
+    /// Returns true if bytes that it took wait to be sent.
     pub fn has_unsent(&self) -> bool {
         match self {
             Self::Tcp(_) | Self::Unix(_) => false,

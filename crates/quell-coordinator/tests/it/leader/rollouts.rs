@@ -160,7 +160,7 @@ async fn a_step_with_a_band_that_is_too_short_is_refused() {
     leader.shut_down().await.unwrap();
 }
 
-/// What nodes answer is known without a rollout, and a new leader begins with what it hears itself.
+/// Answers of nodes are known without a rollout, and a new leader begins with those that it hears itself.
 #[tokio::test(start_paused = true)]
 async fn what_nodes_answer_is_in_the_status() {
     let folder = tempfile::tempdir().unwrap();
