@@ -171,7 +171,7 @@ pub(crate) enum Kind {
 impl Call {
     pub(crate) fn new(user: String, begun: Instant, answer: Result<HttpResponse>) -> Self {
         let (kind, is_degraded, said) = match answer {
-            Ok(answer) => (kind(&answer), answer.is_degraded(), said(&answer)),
+            Ok(answer) => (kind(&answer), answer.is_degraded(), answer_text(&answer)),
             Err(error) => (Kind::Lost, false, format!("{error:#}")),
         };
         Self {
@@ -193,7 +193,7 @@ impl Call {
     }
 }
 
-fn said(answer: &HttpResponse) -> String {
+fn answer_text(answer: &HttpResponse) -> String {
     match answer.status {
         200 => String::new(),
         status => format!("{status} {}", answer.text),

@@ -78,7 +78,7 @@ fn text(error: &Error, kind: ContextKind) -> Option<&str> {
 }
 
 /// The first command on the command line, such as `serve` or `rules`.
-fn said(arguments: &[OsString]) -> String {
+fn first_command(arguments: &[OsString]) -> String {
     let first = arguments.get(1);
     first.map_or_else(String::new, |first| {
         printable(&first.to_string_lossy()).into_owned()
@@ -90,7 +90,7 @@ fn has_word(words: &str, word: &str) -> bool {
 }
 
 fn command(word: &str, arguments: &[OsString]) -> Option<String> {
-    let said = said(arguments);
+    let said = first_command(arguments);
     let before = if said == word { "" } else { said.as_str() };
     let mut commands = COMMANDS.iter();
     let (_, _, ours) =
@@ -102,7 +102,7 @@ fn command(word: &str, arguments: &[OsString]) -> Option<String> {
 }
 
 fn argument(word: &str, arguments: &[OsString]) -> Option<String> {
-    let command = said(arguments);
+    let command = first_command(arguments);
     let number = word.strip_prefix('-').unwrap_or_default();
     if number.starts_with(|c: char| c.is_ascii_digit()) {
         return Some("nothing here is negative: write a value above 0".to_owned());

@@ -101,7 +101,7 @@ async fn serve(config: Config, format: log::Format) -> Result<Exit> {
         server = quell_server::serve_with_etcd(config.clone(), OPEN_ETCD) => server?,
         _ = signals.stop() => return Ok(Exit::Fine),
     };
-    ready::announce(&server, &config, format);
+    ready::print(&server, &config, format);
     let by = loop {
         match signals.next().await {
             ProcessSignal::Stop(by) => break by,

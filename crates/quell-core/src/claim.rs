@@ -216,7 +216,7 @@ fn hold(
         *until = until.saturating_add(pending);
     }
     let holds = Holds::add(&mut state.holds, new, now.monotonic);
-    engine.reconcile(&mut state.usage, holds.taken());
+    engine.reconcile(&mut state.usage, holds.taken_units());
     restate(now, entry, decision);
 }
 

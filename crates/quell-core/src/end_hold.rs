@@ -75,7 +75,7 @@ pub fn end(
     };
     let ended = one(&mut state.usage, holds, index, limit, at, ending, origin);
     engine.settle(&mut state.usage, at);
-    engine.reconcile(&mut state.usage, holds.taken());
+    engine.reconcile(&mut state.usage, holds.taken_units());
     if holds.all.is_empty() {
         state.holds = None;
     }

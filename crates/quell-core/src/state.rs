@@ -148,7 +148,7 @@ impl State {
         if holds.all.is_empty() {
             self.holds = None;
         } else {
-            to.reconcile(&mut self.usage, holds.taken());
+            to.reconcile(&mut self.usage, holds.taken_units());
         }
     }
 

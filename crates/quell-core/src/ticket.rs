@@ -107,7 +107,12 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
             made: now.monotonic,
             held: entry.state.holds.as_deref().map(|holds| Held {
                 so_far: holds.given_back(),
-                at_most: entry.charge.active.limit.engine().most_back(holds.taken()),
+                at_most: entry
+                    .charge
+                    .active
+                    .limit
+                    .engine()
+                    .most_back(holds.taken_units()),
             }),
             earlier,
         })

@@ -172,8 +172,8 @@ impl Drop for InFlightCall {
         state.is_settled = self.is_answered && has_settled;
         if self.is_answered {
             state.last_answer = now;
-            state.window.answered(self.began, now, self.was_full);
-            let refused = state.waiting.answered(self.queued, now);
+            state.window.note_answer(self.began, now, self.was_full);
+            let refused = state.waiting.note_answers(self.queued, now);
             fail_all(refused, &Failure::Overloaded);
         } else if let Some(then) = now.checked_sub(batcher.timeout)
             && then >= state.last_answer

@@ -116,7 +116,7 @@ impl Breaker {
     }
 
     /// Notes that the store answered, or that this server is no longer asked.
-    pub(crate) fn answered(&self) -> Option<Transition> {
+    pub(crate) fn note_answer(&self) -> Option<Transition> {
         let mut state = self.state.lock();
         let transition = matches!(*state, State::Open { .. }).then_some(Transition::Closed);
         self.is_open.store(false, Ordering::Release);
@@ -201,7 +201,7 @@ mod tests {
                 let at = now + SILENCE * number;
                 assert_eq!(breaker.failed(&Admission::Allow, at, 0, "gone"), None);
             }
-            assert_eq!(breaker.answered(), None);
+            assert_eq!(breaker.note_answer(), None);
         }
         assert_eq!(breaker.admit(now), Admission::Allow);
         let breaker = opened(now);
@@ -254,7 +254,7 @@ mod tests {
         let breaker = opened(now);
         let then = now + FIRST_PAUSE;
         assert_eq!(breaker.admit(then), Admission::Probe);
-        assert_eq!(breaker.answered(), Some(Transition::Closed));
+        assert_eq!(breaker.note_answer(), Some(Transition::Closed));
         assert!(!breaker.is_open());
         assert_eq!(breaker.admit(then), Admission::Allow);
     }
@@ -282,7 +282,7 @@ mod tests {
         assert!(matches!(breaker.admit(then), Admission::Reject(_)));
         breaker.cancelled(&Admission::Probe, then);
         assert_eq!(breaker.admit(then), Admission::Probe);
-        breaker.answered();
+        breaker.note_answer();
         breaker.cancelled(&Admission::Probe, then);
         assert_eq!(breaker.admit(then), Admission::Allow);
     }

@@ -163,7 +163,7 @@ impl ClaimReply {
     }
 
     /// Another claim has the id.
-    pub(crate) fn taken() -> Self {
+    pub(crate) fn id_taken() -> Self {
         Self {
             status: 2,
             ..Self::default()

@@ -64,7 +64,7 @@ impl Window {
     }
 
     /// Notes at `now` the answer to a call that left at `left`; `was_full`: more calls were waiting.
-    pub(crate) fn answered(&mut self, left: Instant, now: Instant, was_full: bool) {
+    pub(crate) fn note_answer(&mut self, left: Instant, now: Instant, was_full: bool) {
         let took = now.saturating_duration_since(left);
         let [this, last] = &mut self.quickest;
         let is_over = |began: Instant| now.saturating_duration_since(began) >= PERIOD;
@@ -166,7 +166,7 @@ impl<T> Queue<T> {
 
     /// Notes that the server answered `count` calls. Returns the youngest waiting calls, if they would now
     /// wait for too long.
-    pub(crate) fn answered(&mut self, count: usize, now: Instant) -> Vec<T> {
+    pub(crate) fn note_answers(&mut self, count: usize, now: Instant) -> Vec<T> {
         if let Some(counted) = self.counted {
             self.busy += now.saturating_duration_since(counted);
             let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -216,7 +216,7 @@ mod tests {
         let mut answer = |window: &mut Window, took: Duration| {
             let left = now;
             now += took;
-            window.answered(left, now, true);
+            window.note_answer(left, now, true);
             window.size()
         };
         // A far server is no slow one.
@@ -236,15 +236,15 @@ mod tests {
     fn a_window_is_halved_once_for_all_that_left_together_and_grows_if_full() {
         let mut window = Window::new(1, 64, MS);
         let left = Instant::now();
-        window.answered(left, left + MS, false);
+        window.note_answer(left, left + MS, false);
         for _ in 0..20 {
-            window.answered(left, left + MS * 20, true);
+            window.note_answer(left, left + MS * 20, true);
         }
         assert_eq!(window.size(), 32);
         let left = left + MS * 20;
-        window.answered(left, left + MS, false);
+        window.note_answer(left, left + MS, false);
         assert_eq!(window.size(), 32, "nobody wants more");
-        window.answered(left, left + MS, true);
+        window.note_answer(left, left + MS, true);
         assert_eq!(window.size(), 33);
     }
 
@@ -254,7 +254,7 @@ mod tests {
             while queue.push(0, *now).is_ok() {}
             queue.pop();
             *now += pace;
-            queue.answered(1, *now);
+            queue.note_answers(1, *now);
         }
         queue.waiting.len()
     }

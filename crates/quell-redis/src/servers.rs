@@ -221,7 +221,7 @@ impl Servers {
                 }
                 transition
             }
-            _ => endpoint.breaker.answered(),
+            _ => endpoint.breaker.note_answer(),
         };
         let server = endpoint.name.as_str();
         match transition {

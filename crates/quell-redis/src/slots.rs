@@ -109,7 +109,7 @@ async fn claim_spread(
         let share = u32::try_from(random() % 256).unwrap_or(0);
         tokio::time::sleep(pause + pause * share / 256).await;
     }
-    Ok(ClaimReply::taken())
+    Ok(ClaimReply::id_taken())
 }
 
 /// Answers a claim without limits: it holds nothing, but its id may be known.
@@ -165,7 +165,7 @@ async fn claim_pointer(
             }
         }
         if new.states.len() > MAX_STATES {
-            return Ok(PointerState::Answered(ClaimReply::taken()));
+            return Ok(PointerState::Answered(ClaimReply::id_taken()));
         }
         let written = match keep.is_zero() {
             true => None,

@@ -299,11 +299,11 @@ impl<'n> Fields<'n> {
 
     /// Returns true if the field `name` is missing, and not just misspelt, which is already reported.
     pub(crate) fn lacks(&self, name: &str) -> bool {
-        !self.says(name) && !self.meant.contains(&name)
+        !self.has(name) && !self.meant.contains(&name)
     }
 
     /// Returns true if the field `name` is set.
-    pub(crate) fn says(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 

@@ -119,7 +119,7 @@ impl Node {
         let result = set();
         if result.is_ok() {
             *keys = new;
-            log_not_shared(others.iter().map(|(rule, _)| *rule));
+            warn_of_others(others.iter().map(|(rule, _)| *rule));
         }
         self.set_keys(&keys);
         result
@@ -145,7 +145,7 @@ impl Node {
 }
 
 /// Warns of rules whose limits are those of other nodes.
-fn log_not_shared<'r>(rules: impl Iterator<Item = &'r Rule>) {
+fn warn_of_others<'r>(rules: impl Iterator<Item = &'r Rule>) {
     let rules: BTreeMap<&str, &str> = rules
         .filter_map(|rule| Some((&*rule.name, rule.group.as_deref()?)))
         .collect();

@@ -296,7 +296,7 @@ impl Lease {
         decision: &Decision,
         decided: Option<Wall>,
     ) {
-        let Some(flight) = self.landed(number) else {
+        let Some(flight) = self.take_flight(number) else {
             return;
         };
         self.round_trip = now.since(flight.sent);
@@ -342,7 +342,7 @@ impl Lease {
     /// which are forfeited. Until [`Lease::resume`] the node uses what it holds, and leaves all other
     /// calls to the store.
     pub fn lost(&mut self, number: u64) {
-        if self.landed(number).is_some() {
+        if self.take_flight(number).is_some() {
             self.is_lost = true;
         }
     }
@@ -478,7 +478,7 @@ impl Lease {
     }
 
     /// Ends the request of this number, if it is under way.
-    fn landed(&mut self, number: u64) -> Option<Flight> {
+    fn take_flight(&mut self, number: u64) -> Option<Flight> {
         self.flight
             .take_if(|flight| flight.request.number == number)
     }

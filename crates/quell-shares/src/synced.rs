@@ -210,7 +210,7 @@ impl SyncedKey {
     /// The store's answer to a request: how many units are charged, and what it decides on one unit more.
     /// One that is not the last, or was answered, is ignored.
     pub fn answer(&mut self, now: Monotonic, number: u64, decision: &Decision, paid: u64) {
-        let Some(flight) = self.landed(number) else {
+        let Some(flight) = self.take_flight(number) else {
             return;
         };
         self.round_trip = now.since(flight.sent);
@@ -251,7 +251,7 @@ impl SyncedKey {
     /// The store gave no answer: it may have charged the total or not. Until [`SyncedKey::resume`], or until it
     /// answers a sync, the node admits what it still may, and leaves all other calls to the store.
     pub fn lost(&mut self, now: Monotonic, number: u64) {
-        if self.landed(number).is_some() {
+        if self.take_flight(number).is_some() {
             self.is_lost = true;
             self.retry = now.saturating_add(RETRY);
         }
@@ -318,7 +318,7 @@ impl SyncedKey {
         now.since(self.used)
     }
 
-    fn landed(&mut self, number: u64) -> Option<Flight> {
+    fn take_flight(&mut self, number: u64) -> Option<Flight> {
         self.flight
             .take_if(|flight| flight.request.number == number)
     }

@@ -87,7 +87,7 @@ impl Chair {
     }
 
     /// Handles a reply of the store, other than a reply to a write.
-    pub fn hear(&mut self, now: u64, reply: Reply, effects: &mut Vec<Effect>) {
+    pub fn receive(&mut self, now: u64, reply: Reply, effects: &mut Vec<Effect>) {
         let local = self.clock.local(now);
         match reply {
             Reply::Elected {

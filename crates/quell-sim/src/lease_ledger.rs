@@ -22,7 +22,7 @@ pub(crate) struct LeaseLedger {
 
 impl LeaseLedger {
     /// A request was sent; its answer is awaited, and no other.
-    pub(crate) const fn asked(&mut self, number: u64) {
+    pub(crate) const fn note_request(&mut self, number: u64) {
         self.open = Some(number);
     }
 
@@ -67,7 +67,7 @@ mod tests {
     fn excess(grants: &[(u64, u64)], uses: &[(u64, u64)]) -> u64 {
         let mut ledger = LeaseLedger::default();
         for (number, (at, units)) in (1..).zip(grants) {
-            ledger.asked(number);
+            ledger.note_request(number);
             ledger.granted(number, *at, *units);
         }
         for (at, units) in uses {
@@ -88,7 +88,7 @@ mod tests {
     fn a_grant_that_was_given_up_does_not_count() {
         let mut ledger = LeaseLedger::default();
         ledger.used(1, 8);
-        ledger.asked(1);
+        ledger.note_request(1);
         ledger.gave_up(1);
         ledger.granted(1, 2, 10);
         ledger.used(3, 8);

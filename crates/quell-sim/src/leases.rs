@@ -218,7 +218,7 @@ impl SharedKey<Leased> {
 
     /// Asks the store for units.
     fn ask(&mut self, node: usize, request: Request) {
-        self.ledger(node).asked(request.number);
+        self.ledger(node).note_request(request.number);
         self.send(node, request);
     }
 

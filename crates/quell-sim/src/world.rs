@@ -356,7 +356,7 @@ impl World {
             return;
         }
         // A refused write is tried again when a newer record arrives, or after a second.
-        self.chairs[chair].hear(self.now, reply, &mut self.effects);
+        self.chairs[chair].receive(self.now, reply, &mut self.effects);
         self.perform(chair, 0);
     }
 

@@ -75,7 +75,7 @@ impl PublishArgs {
     }
 
     /// The version that `--expect` names.
-    pub(super) const fn said(&self) -> Option<u64> {
+    pub(super) const fn expected(&self) -> Option<u64> {
         self.expect
     }
 

@@ -56,7 +56,7 @@ impl Push {
         let mut origins = sound.origins.into_iter();
         let in_file = origins.next();
         let differing = origins.find(|other| Some(other) != in_file.as_ref());
-        if let (Some(a), Some(b), None) = (&in_file, differing, self.publish.said()) {
+        if let (Some(a), Some(b), None) = (&in_file, differing, self.publish.expected()) {
             let reason = format!(
                 "these files were pulled from versions {} and {}: pass --expect with the one that must be \
                 the newest",

@@ -9,7 +9,7 @@ use crate::output::{self, Paint};
 use crate::rules::count;
 
 /// Tells people with a line on standard error, and programs that read JSON with an event.
-pub(super) fn announce(server: &Server, config: &Config, format: Format) {
+pub(super) fn print(server: &Server, config: &Config, format: Format) {
     let rules = server.rules();
     let facts = Facts {
         http: server.http_address(),

@@ -56,7 +56,7 @@ impl<'a> Forecast<'a> {
         self.timeline
             .run(usage, &mut self.holds.all, &self.engine, &at);
         self.engine.settle(usage, &at);
-        self.engine.reconcile(usage, self.timeline.taken());
+        self.engine.reconcile(usage, self.timeline.taken_units());
         let next = self.timeline.next_due();
         match self.engine.check(usage, &at, self.cost) {
             Outcome::Allow => Fit::Now,

@@ -63,7 +63,7 @@ impl Holds {
     }
 
     /// Units of all holds that are taken.
-    pub(crate) fn taken(&self) -> u64 {
+    pub(crate) fn taken_units(&self) -> u64 {
         let taken = self.all.iter().filter(|hold| !hold.is_waiting());
         taken.fold(0_u64, |sum, hold| sum.saturating_add(hold.units))
     }
@@ -114,7 +114,7 @@ impl Holds {
             self.given_back = self.given_back.saturating_add(back);
         }
         engine.settle(usage, at);
-        engine.reconcile(usage, self.taken());
+        engine.reconcile(usage, self.taken_units());
     }
 
     /// While a ban is in force until `until`, no turn comes: moves those that would and those behind them, in

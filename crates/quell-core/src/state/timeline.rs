@@ -37,7 +37,7 @@ impl Timeline {
         Self {
             due: due.map(|(index, due)| Reverse((due, index))).collect(),
             over: Vec::new(),
-            taken: holds.taken(),
+            taken: holds.taken_units(),
             moves: None,
             given_back: 0,
         }
@@ -62,7 +62,7 @@ impl Timeline {
     }
 
     /// Units of all holds that are taken by now.
-    pub(super) const fn taken(&self) -> u64 {
+    pub(super) const fn taken_units(&self) -> u64 {
         self.taken
     }
 

@@ -12,7 +12,7 @@ pub struct SeenSlot(Arc<Mutex<Option<NodeSeen>>>);
 impl SeenSlot {
     /// Says it with the next report, in place of what was not sent yet. A node that never calls this says
     /// nothing of its calls.
-    pub fn put(&self, seen: NodeSeen) {
+    pub fn set(&self, seen: NodeSeen) {
         let seen = bounded(seen);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
     }

@@ -39,7 +39,7 @@ impl ServerFacts<'_> {
     pub fn write_reply(&self, sections: Args<'_>, encoder: &mut Encoder<'_>) {
         let mut text = String::new();
         for (section, lines) in self.sections() {
-            if asked(sections, section) {
+            if is_requested(sections, section) {
                 if !text.is_empty() {
                     text.push_str("\r\n");
                 }
@@ -75,7 +75,7 @@ impl ServerFacts<'_> {
     }
 }
 
-fn asked(sections: Args<'_>, section: &str) -> bool {
+fn is_requested(sections: Args<'_>, section: &str) -> bool {
     const ALL: [&str; 3] = ["all", "everything", "default"];
     sections.is_empty()
         || sections.iter().any(|word| {

@@ -410,7 +410,7 @@ impl Cluster {
             over.push(&self.nobody);
         }
         for endpoint in over {
-            if endpoint.breaker.answered().is_some() {
+            if endpoint.breaker.note_answer().is_some() {
                 let server = endpoint.name.as_str();
                 tracing::info!(
                     server,

@@ -75,7 +75,7 @@ impl Node {
         let answer = match self.connection().await {
             Err(reason) => Err(AttemptFailure::Failed(Failure::Unreachable(reason))),
             Ok(connection) => match connection.call(self.endpoint.version_of(command)).await {
-                Ok(answer) => self.answered(answer, &connection),
+                Ok(answer) => self.judge_answer(answer, &connection),
                 Err(lost) => Err(self.lost(&lost, &connection)),
             },
         };
@@ -104,7 +104,7 @@ impl Node {
         })
     }
 
-    fn answered(&self, answer: Value, from: &Connection) -> Result<Value, AttemptFailure> {
+    fn judge_answer(&self, answer: Value, from: &Connection) -> Result<Value, AttemptFailure> {
         answer.extract_error().map_err(|error| {
             let here = |address: Address| match address.host.as_str() {
                 // An empty host means the server that answered.
@@ -423,7 +423,7 @@ mod tests {
             (b"-MOVED 42 other:7001\r\n", Address::new("other", 7_001)),
         ] {
             let reply = read(reply).unwrap().unwrap().0;
-            match node.answered(reply, &connection) {
+            match node.judge_answer(reply, &connection) {
                 Err(AttemptFailure::Moved(address) | AttemptFailure::Ask(address)) => {
                     assert_eq!(address, expected);
                 }
@@ -447,7 +447,7 @@ mod tests {
         let reply = b"-READONLY You can't write against a read only replica.\r\n";
         let reply = read(reply).unwrap().unwrap().0;
         for (from, is_kept) in [(&demoted, true), (&next, false)] {
-            let attempt = node.answered(reply.clone(), from).unwrap_err();
+            let attempt = node.judge_answer(reply.clone(), from).unwrap_err();
             assert!(matches!(attempt, AttemptFailure::Away(_)), "{attempt:?}");
             let connection = node.connection().await.unwrap();
             assert_eq!(connection.is_same(&next), is_kept);

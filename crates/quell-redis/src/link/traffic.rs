@@ -175,14 +175,14 @@ impl Traffic {
                 continue;
             }
             count += 1;
-            self.window.answered(sent.at, now, sent.was_full);
+            self.window.note_answer(sent.at, now, sent.was_full);
             let sent = self.on_the_way.pop_front();
             if let Some(caller) = sent.and_then(|sent| sent.caller) {
                 // The caller may be gone.
                 let _ = caller.send(Ok(answer));
             }
         }
-        for refused in self.waiting.answered(count, now) {
+        for refused in self.waiting.note_answers(count, now) {
             let _ = refused.caller.send(Err(NoAnswer::Overloaded));
         }
         unasked

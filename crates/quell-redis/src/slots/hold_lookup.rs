@@ -124,7 +124,7 @@ pub(super) async fn look_up(
     let places = || found.iter().flat_map(|found| &found.places);
     let mut standing = found.iter().filter(|found| found.stands).peekable();
     let Some(clock) = standing.peek().map(|found| found.clock) else {
-        return Ok(Some(ClaimReply::taken()));
+        return Ok(Some(ClaimReply::id_taken()));
     };
     let raw = match &earlier.answer {
         Some(answer) => RawDecision::read_all(Reply { rest: answer }, clock),
@@ -148,6 +148,6 @@ pub(super) async fn look_up(
     let is_same = is_same && found.iter().all(|found| found.descriptors == count);
     Ok(Some(match is_same {
         true => ClaimReply::repeated(raw, clock),
-        false => ClaimReply::taken(),
+        false => ClaimReply::id_taken(),
     }))
 }

@@ -266,7 +266,7 @@ impl<'a> SpreadClaim<'a> {
             all.expired += answer.expired;
             if answer.raw.len() != group.len() {
                 // Another claim has the id there.
-                return Ok(ClaimReply::taken());
+                return Ok(ClaimReply::id_taken());
             }
             put_in_order(&mut all.raw, group, &answer.raw);
         }

@@ -34,7 +34,7 @@ macro_rules! raw_limit {
             }
 
             /// The name and the place of each field that is set.
-            pub(crate) fn said(&self) -> impl Iterator<Item = (&'static str, &Span)> {
+            pub(crate) fn set_fields(&self) -> impl Iterator<Item = (&'static str, &Span)> {
                 let fields = [
                     $((stringify!($field), self.$field.as_ref().map(|field| &field.span)),)*
                 ];
@@ -175,13 +175,13 @@ impl RawLimit {
             "ban.after" => &ban?.after.span,
             "ban.within" => &ban?.within.as_ref()?.span,
             "ban.for" => &ban?.durations.span,
-            _ => self.said().find(|(field, _)| *field == name)?.1,
+            _ => self.set_fields().find(|(field, _)| *field == name)?.1,
         })
     }
 
     /// Returns true if any field is set.
     pub(crate) fn says_something(&self) -> bool {
-        self.said().next().is_some()
+        self.set_fields().next().is_some()
     }
 
     /// The fields of an override at `span`, completed from its rule.

@@ -72,7 +72,7 @@ fn warn_of_long_log(algorithm: &Algorithm, raw: &RawLimit, whole: &Span, sink: &
 
 /// Reports fields that belong to other algorithms.
 fn check_belonging(raw: &RawLimit, kind: Kind, sink: &mut Sink) {
-    for (name, span) in raw.said() {
+    for (name, span) in raw.set_fields() {
         let owners = RULE.field(name).map_or(&[][..], |field| &field.of);
         let is_told = name == "window" && raw.limit_says_window();
         let (Some(owner), false) = (owners.first(), is_told || owners.contains(&kind)) else {

@@ -76,7 +76,7 @@ impl Wait {
         let mut read = |name| fields.value(name, sink, duration::parse_any);
         let (least, most) = (read("at_least"), read("at_most"));
         let (about, tolerance) = (read("about"), read("tolerance"));
-        let says = ["at_least", "at_most", "about", "tolerance"].map(|name| fields.says(name));
+        let says = ["at_least", "at_most", "about", "tolerance"].map(|name| fields.has(name));
         let wait = match says {
             [true, _, false, false] | [_, true, false, false] => Self {
                 least: least.unwrap_or_default(),
@@ -136,7 +136,7 @@ impl Expect {
             "only an operator's step answers this field: leave it out, or write `op: ban`";
         fields.refuse(&["changed"], message, sink);
         let counts = ExpectedFields::read(&COUNTS, &[], &fields, sink);
-        let says_counts = COUNTS.iter().any(|name| fields.says(name));
+        let says_counts = COUNTS.iter().any(|name| fields.has(name));
         match (says_counts, fields.other(&COUNTS)) {
             (true, Some(other)) => {
                 let message = "counts stand alone: write `allowed` and `denied` only, or what holds for each call";
@@ -194,7 +194,7 @@ fn read_rules(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<(String, Option<Expec
 impl CallExpectation {
     /// Returns true if the step expects that no rule decides, or allows that.
     fn expects_no_rule(&self) -> bool {
-        self.fields.says(&["unmatched"])
+        self.fields.has_any(&["unmatched"])
             || self
                 .fields
                 .is_null(&["binding", "remaining", "reset_after"])
@@ -203,7 +203,8 @@ impl CallExpectation {
     /// Returns true if the step expects something that only rules decide, but that a call without any rule
     /// would have as well.
     fn expects_a_rule(&self) -> bool {
-        self.fields.says(&["permanent", "banned", "delay"]) || self.fields.is_null(&["retry_after"])
+        self.fields.has_any(&["permanent", "banned", "delay"])
+            || self.fields.is_null(&["retry_after"])
     }
 
     /// Differences of `verdict` from the expectation.
@@ -270,7 +271,7 @@ impl ExpectedFields {
     }
 
     /// Returns true if one of these fields is expected.
-    pub(super) fn says(&self, fields: &[&str]) -> bool {
+    pub(super) fn has_any(&self, fields: &[&str]) -> bool {
         fields.iter().any(|field| self.of(field).is_some())
     }
 

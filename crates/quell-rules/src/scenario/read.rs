@@ -252,7 +252,7 @@ fn read_test(
     fields.require(&["name"], "the test has no name: write `name: NAME`", sink);
     let name = fields.value("name", sink, |text| raw::name(text, "name"));
     let start = fields.value("start", sink, instant);
-    if fields.says("domain") {
+    if fields.has("domain") {
         context.domain = fields.value("domain", sink, |text| raw::name(text, "domain"));
     }
     context.start = start.unwrap_or_default();

@@ -173,7 +173,7 @@ fn only(names: &[&str], op: &str, fields: &Fields<'_>, sink: &mut Sink) {
 
 /// The domain of a step.
 fn domain(fields: &Fields<'_>, context: &StepContext<'_>, sink: &mut Sink) -> Option<Arc<str>> {
-    if fields.says("domain") {
+    if fields.has("domain") {
         return fields.value("domain", sink, |text| raw::name(text, "domain"));
     }
     if context.domain.is_none() {
@@ -221,7 +221,7 @@ fn read_call(
     let descriptors = read_descriptors(fields, sink);
     let repeat = fields.value("repeat", sink, repeat);
     let every = fields.value("every", sink, duration::parse);
-    if !fields.says("repeat") {
+    if !fields.has("repeat") {
         let message = "one call is not repeated: write `repeat` as well";
         fields.refuse(&["every"], message, sink);
     }
@@ -275,7 +275,7 @@ fn read_holds(op: &str, domain: &Arc<str>, fields: &Fields<'_>, sink: &mut Sink)
     if op == "peek" || (op == "acquire" && id.is_none() && wait.is_none()) {
         return None;
     }
-    if fields.says("repeat") && id.is_some() {
+    if fields.has("repeat") && id.is_some() {
         let message = "one id is held once: leave `id` out, and each call has its own, or write a \
                        step for each";
         fields.problem(message, sink);

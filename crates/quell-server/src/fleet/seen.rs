@@ -58,7 +58,7 @@ pub(crate) async fn report(shared: Arc<Shared>, slot: SeenSlot) {
             at_most: key.at_most,
         });
         let (latency, outcomes) = decisions(&readings).unzip();
-        slot.put(NodeSeen {
+        slot.set(NodeSeen {
             latency,
             outcomes,
             refused: keys.collect(),

@@ -104,7 +104,7 @@ impl<'a> Call<'a> {
                 let answer = limiter.ask(*operation, query, now).await;
                 let answer = shared.traced(FailedCall::new(*operation, query, now), answer);
                 let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());
-                (reply_to(answer, query.domain(), encoder), id)
+                (write_answer(answer, query.domain(), encoder), id)
             }
         }
     }
@@ -272,7 +272,7 @@ pub(super) fn refuse(error: &AskError, encoder: &mut Encoder<'_>) -> bool {
 }
 
 /// Writes a verdict, or why there is none. Returns whether the store answered.
-pub(super) fn reply_to(
+pub(super) fn write_answer(
     answer: Result<Verdict, AskError>,
     domain: &str,
     encoder: &mut Encoder<'_>,

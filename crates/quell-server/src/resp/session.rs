@@ -11,7 +11,7 @@ use quell_protocol::resp::{
 };
 
 use super::access;
-use super::calls::{Call, Calls, Grant, ThrottlePlan, bucket, operation_of, refuse, reply_to};
+use super::calls::{Call, Calls, Grant, ThrottlePlan, bucket, operation_of, refuse, write_answer};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{BudgetShare, CallerBudget};
 use crate::connections::{About, Entry};
@@ -295,7 +295,7 @@ impl Session {
         let limiter = &self.shared.limiter;
         let answer = limiter.ask_at_once(operation, query, limiter.now());
         let mut encoder = Encoder::new(out, self.protocol);
-        reply_to(answer.transpose()?, query.domain(), &mut encoder);
+        write_answer(answer.transpose()?, query.domain(), &mut encoder);
         Some(Next::GoOn)
     }
 
@@ -408,7 +408,7 @@ impl Session {
             Command::Hello(hello) => return self.hello(hello, out),
             Command::Auth(credentials) => match self.authenticate(credentials) {
                 Ok(()) => encoder.simple("OK"),
-                Err(failed) => return failed.reply_to(&mut encoder),
+                Err(failed) => return failed.write_to(&mut encoder),
             },
             Command::Client(client) => self.client(client, &mut encoder),
             Command::Table(request) => request.write_reply(&mut encoder),
@@ -468,7 +468,7 @@ impl Session {
             None => Ok(()),
         };
         if let Err(failed) = checked {
-            return failed.reply_to(&mut Encoder::new(out, self.protocol));
+            return failed.write_to(&mut Encoder::new(out, self.protocol));
         }
         let mut about = self.entry.about.lock();
         if let Some(protocol) = hello.protocol {
@@ -542,7 +542,7 @@ async fn wait_for_hold(
             let answer = limiter.reserve(&reserve.query, reserve.hold, reserve.id);
             let answer = shared.traced(failed, answer.await);
             let id = answer.as_ref().ok().and_then(|verdict| verdict.id.clone());
-            reply_to(answer, reserve.query.domain(), encoder);
+            write_answer(answer, reserve.query.domain(), encoder);
             // A name may be used again, also by a client that lost its connection.
             return id.filter(|_| reserve.id.is_none());
         }
@@ -575,7 +575,7 @@ impl FailedLogin {
         Self { error, next }
     }
 
-    fn reply_to(&self, encoder: &mut Encoder<'_>) -> Next {
+    fn write_to(&self, encoder: &mut Encoder<'_>) -> Next {
         encoder.error(self.error.0, self.error.1);
         self.next
     }

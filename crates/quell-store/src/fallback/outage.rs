@@ -87,7 +87,7 @@ impl Outage {
     }
 
     /// Every server of the store decides; returns whether that ends the outage.
-    fn answered(&self, now: Instant) -> bool {
+    fn note_answer(&self, now: Instant) -> bool {
         let mut ongoing = self.ongoing.lock();
         ongoing.take_if(|ongoing| ongoing.is_quiet(now)).is_some()
     }
@@ -146,7 +146,7 @@ impl<S: RemoteStore> Inner<S> {
         if self.store.is_any_gone() || !self.outage.is_quiet(Instant::now()) {
             return;
         }
-        if self.store.check().await.is_ok() && self.outage.answered(Instant::now()) {
+        if self.store.check().await.is_ok() && self.outage.note_answer(Instant::now()) {
             tracing::info!(store = %self.store, "the store is back: it decides every call again");
         }
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(outage.tested(false, wall(2)), Some(wall(2)));
         assert_eq!(outage.tested(false, wall(3)), Some(wall(2)));
         let failed = |reason: &str, now| outage.failed(reason.to_owned(), now, wall(9));
-        assert!(!outage.answered(now) && !outage.is_on());
+        assert!(!outage.note_answer(now) && !outage.is_on());
         assert!(failed("OOM", now));
         assert!(!failed("READONLY", now));
         let trouble = StoreTrouble {
@@ -174,11 +174,11 @@ mod tests {
         };
         assert_eq!(outage.trouble(), Some(trouble), "since a test failed");
         let early = now + QUIET / 2;
-        assert!(!outage.answered(early), "others may go well meanwhile");
+        assert!(!outage.note_answer(early), "others may go well meanwhile");
         assert!(!failed("OOM", early));
-        assert!(!outage.is_quiet(now + QUIET) && !outage.answered(now + QUIET));
-        assert!(outage.is_quiet(early + QUIET) && outage.answered(early + QUIET));
-        assert!(!outage.answered(early + QUIET) && outage.trouble().is_none());
+        assert!(!outage.is_quiet(now + QUIET) && !outage.note_answer(now + QUIET));
+        assert!(outage.is_quiet(early + QUIET) && outage.note_answer(early + QUIET));
+        assert!(!outage.note_answer(early + QUIET) && outage.trouble().is_none());
         assert!(failed("OOM", early + QUIET));
     }
 }

@@ -228,7 +228,7 @@ where
                 Admission::Allowed(_, mut permit) => {
                     let response = permit::keep(&mut permit, inner.call(call)).await;
                     if let Some(permit) = &mut permit {
-                        permit.answered(match &response {
+                        permit.note_response(match &response {
                             Ok(_) => CallPhase::Served,
                             Err(_) => CallPhase::Failed,
                         });

@@ -274,7 +274,7 @@ where
             let call = inner.call(Request::from_parts(parts, body));
             let response = permit::keep(&mut permit, call).await;
             if let Some(permit) = &mut permit {
-                permit.answered(course(&response));
+                permit.note_response(course(&response));
             }
             let (head, body) = response?.into_parts();
             if let (Some(bill), Some(cost)) = (bill, shared.cost_after(&head)) {

@@ -94,7 +94,7 @@ impl Permit {
     }
 
     /// Records how the service answered.
-    pub(super) const fn answered(&mut self, course: CallPhase) {
+    pub(super) const fn note_response(&mut self, course: CallPhase) {
         self.course = course;
     }
 

@@ -56,7 +56,7 @@ impl AdminStep {
         let action = match (op, length) {
             ("ban", Some(length)) => Action::Ban(length.value, None),
             ("ban", None) => {
-                if !fields.says("for") {
+                if !fields.has("for") {
                     fields.problem("the length of the ban is missing: write `for: 10m`", sink);
                 }
                 return None;
@@ -88,7 +88,7 @@ impl AdminStep {
     /// keys may be misspelt.
     pub(in crate::scenario) fn compare(&self, changed: usize) -> Vec<Unexpected> {
         let got = u64::try_from(changed).unwrap_or(u64::MAX);
-        if got == 0 && !self.expect.says(&["changed"]) {
+        if got == 0 && !self.expect.has_any(&["changed"]) {
             let got = "0 (write `expect: {changed: 0}` if that is meant)";
             return vec![Unexpected::new("changed", "at least 1", got)];
         }

@@ -55,7 +55,7 @@ impl EndStep {
         sink: &mut Sink,
     ) -> Option<Self> {
         let domain = super::domain(fields, context, sink)?;
-        if !fields.says("id") {
+        if !fields.has("id") {
             let message = format!(
                 "{op} needs the id of a hold: write `id: NAME`, as in the step that holds it"
             );
@@ -104,7 +104,7 @@ impl EndStep {
             "outcome" => Value::Text(answer.outcome.to_owned()),
             _ => Value::Flag(answer.repeated),
         });
-        if answer.outcome == "unknown" && !self.expect.says(&["outcome"]) {
+        if answer.outcome == "unknown" && !self.expect.has_any(&["outcome"]) {
             let got = "unknown (write `expect: {outcome: unknown}` if that is meant)";
             let expected = "something held under this id";
             list.insert(0, Unexpected::new("outcome", expected, got));

@@ -369,7 +369,7 @@ impl RuleRow {
         let decisions = verdict.map_or(&[][..], |verdict| &verdict.decisions);
         let decided = decisions.iter().find(|decided| *decided.rule == *rule.rule);
         let of_permits = rule.algorithm.as_deref() == Some("concurrency");
-        let now = decided.map(|decided| said(&decided.decision, of_permits));
+        let now = decided.map(|decided| decision_text(&decided.decision, of_permits));
         let descriptor = query.descriptors().first();
         let key = descriptor.and_then(|of| {
             let domain = query.domain();
@@ -394,7 +394,7 @@ impl RuleRow {
 }
 
 /// Current answer of a rule, and of permits the number that is held.
-fn said(decision: &Decision, of_permits: bool) -> String {
+fn decision_text(decision: &Decision, of_permits: bool) -> String {
     let banned = if decision.banned { ", banned" } else { "" };
     let answer = match decision.outcome {
         Outcome::Allow => format!("{} of {} remain", decision.remaining, decision.limit),
@@ -409,7 +409,7 @@ fn said(decision: &Decision, of_permits: bool) -> String {
 }
 
 /// Time and reason of a call's refusal.
-fn describe(last: &Refusal, shared: &Shared) -> String {
+fn refusal_text(last: &Refusal, shared: &Shared) -> String {
     let ago = words(shared.limiter.now().monotonic.since(last.at));
     let why = match last.why {
         RefusalReason::Used => "its limit was used up",
