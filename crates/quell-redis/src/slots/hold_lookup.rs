@@ -135,7 +135,7 @@ pub(super) async fn look_up(
     let Some(raw) = raw else {
         // The earlier claim was never answered. A claim on the same limits continues it.
         let is_same = places().all(|place| request.names.contains(&place.name));
-        return Ok((!is_same).then(ClaimReply::taken));
+        return Ok((!is_same).then(ClaimReply::id_taken));
     };
     let charges = request.set.charges().iter().zip(request.set.cost_origins());
     let mut charges = charges.zip(&request.names);
