@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
-use super::page::{PageError, Shown, anybody, host, html};
+use super::page::{PageError, ShownProblem, anybody, host, html};
 use super::shell::{HOME, LOGIN, Shell, redirect};
 use super::{assets, sign_in};
 use crate::access::Caller;
@@ -84,7 +84,7 @@ async fn guard(State(shell): State<Arc<Shell>>, mut request: Request, next: Next
         let detail = "a page of another site may have sent this: use the forms of the console";
         PageError::from(Problem::new(ProblemKind::Forbidden, detail)).into_response()
     };
-    if let Some(Shown(problem)) = answer.extensions_mut().remove() {
+    if let Some(ShownProblem(problem)) = answer.extensions_mut().remove() {
         let wait = answer.headers_mut().remove(RETRY_AFTER);
         answer = shell.error(&problem, caller);
         answer

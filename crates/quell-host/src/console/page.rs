@@ -64,7 +64,7 @@ pub struct PageError(Box<Problem>);
 
 /// Problem for a guard's page.
 #[derive(Clone, Debug)]
-pub struct Shown(pub Arc<Problem>);
+pub struct ShownProblem(pub Arc<Problem>);
 
 impl PageError {
     /// Something that was asked for is wrong; `detail` says what to write.
@@ -107,7 +107,9 @@ impl From<Denied> for PageError {
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let mut response = reply::problem(&self.0);
-        response.extensions_mut().insert(Shown(Arc::from(self.0)));
+        response
+            .extensions_mut()
+            .insert(ShownProblem(Arc::from(self.0)));
         response
     }
 }
