@@ -61,7 +61,7 @@ pub enum Why {
     KeyLost,
     /// The clock stood still, so rights counted on it may be underestimated.
     ClockStoodStill,
-    /// It handed over.
+    /// The coordinator handed over.
     HandedOver,
     /// An operator raised the generation of the fleet.
     GenerationRaised,

@@ -55,7 +55,7 @@ struct Leading {
     asked: Option<Monotonic>,
     /// Members that name numbers which the store has not given.
     witnesses: Witnesses,
-    /// That this coordinator itself has seen the store go back.
+    /// Rollback of the store that this coordinator itself has seen.
     store_rollback: Option<StoreRollback>,
     /// True if an operator was told.
     alarmed: bool,
@@ -83,7 +83,7 @@ pub struct Coordinator {
     highest: Option<(u64, Monotonic)>,
     /// The coordinator that is said to have the key.
     elsewhere: Option<CoordinatorId>,
-    /// That the store went back while this process ran, and nobody has raised the generation.
+    /// Rollback of the store while this process ran, if no operator has raised the generation.
     store_rollback: Option<StoreRollback>,
 }
 

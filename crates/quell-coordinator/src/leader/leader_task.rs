@@ -289,7 +289,8 @@ impl<S: ConfigStore> LeaderTask<S> {
                 member = join.member.0,
                 weight = seat.weight,
                 named = join.weight,
-                "a node names another weight than its seat has, which stays: `quell fleet weight` changes it"
+                "a node joined with another weight than its seat has; the seat keeps its weight, which \
+                `quell fleet weight` changes"
             );
         }
     }
@@ -375,7 +376,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         if let Some(hidden) = self.still.observe(now) {
             tracing::warn!(
                 ?hidden,
-                "the machine was stopped: this coordinator does not lead on"
+                "the machine was suspended: this coordinator gives up the lead"
             );
             self.core.step_down(Why::ClockStoodStill, &mut self.effects);
         }
@@ -429,9 +430,10 @@ impl<S: ConfigStore> LeaderTask<S> {
                 limit = name,
                 units = exceeded.excess / MICRO,
                 most = exceeded.most.0,
-                "nodes say that they admitted more than the limit, and `most` is the node that says most of it: \
-                 look there for one that was fenced or deregistered and still runs, for two with one number, for \
-                 a clock that runs fast, and for a stranger with its token; or report it"
+                "nodes report that they admitted more than the limit, and node `most` reports most of it: \
+                check whether that node was fenced or deregistered and still runs, whether two nodes have \
+                its number, whether its clock runs fast, and whether a stranger has its token; if none of \
+                these, report a bug"
             );
             self.violated += 1;
         }
@@ -443,7 +445,7 @@ impl<S: ConfigStore> LeaderTask<S> {
 
     pub(super) fn set_refused(&mut self, refused: Option<Refused>) {
         if let Some(error) = refused.as_ref().filter(|_| self.refused != refused) {
-            tracing::error!(%error, "limits are not put into force");
+            tracing::error!(%error, "cannot put the limits into force");
         }
         self.refused = refused;
     }
@@ -474,7 +476,10 @@ impl<S: ConfigStore> LeaderTask<S> {
         let unproven = self.core.unproven();
         let is_due = |last| now.since(last) >= UNPROVEN_EVERY;
         if let Some(said) = unproven.filter(|_| self.unproven_said.is_none_or(is_due)) {
-            tracing::warn!(%said, "nodes name numbers that the configuration store has not given");
+            tracing::warn!(
+                %said,
+                "nodes name generations, epochs or versions that the configuration store has not issued"
+            );
             self.unproven_said = Some(now);
         }
         // Rules of a backup are for an operator to look at first.
@@ -540,16 +545,16 @@ impl<S: ConfigStore> LeaderTask<S> {
                     tracing::warn!(epoch, %why, "this coordinator does not lead any more");
                 }
                 Effect::Resign { epoch } => {
-                    tracing::info!(epoch, "the leader's key is given back");
+                    tracing::info!(epoch, "released the leader's key");
                     self.resign();
                 }
                 Effect::Suspect(member) => {
                     let member = member.0;
-                    tracing::warn!(member, "a member is silent: its share is reserved");
+                    tracing::warn!(member, "a node is silent: its share stays reserved");
                 }
                 Effect::Heard(member) => {
                     let member = member.0;
-                    tracing::info!(member, "a silent member reports again");
+                    tracing::info!(member, "a silent node reports again");
                 }
                 Effect::Verify { epoch } => self.verify(epoch),
                 Effect::StoreRollback(proof) => tracing::error!("{proof}"),
@@ -562,14 +567,15 @@ impl<S: ConfigStore> LeaderTask<S> {
 fn report(health: &Health) {
     if let Some(other) = &health.other_ttl {
         tracing::error!(
-            "this coordinator does not campaign: the others keep the leader's key for {other} ms; give it \
-             the same time"
+            "this coordinator does not campaign, because the leader's key of the others lasts {other} ms: \
+            give all coordinators the same --leader-ttl"
         );
     }
     match health.trouble() {
         Some(error) if error.is_passing() => tracing::warn!(
             %error,
-            "nodes keep their shares meanwhile, and use their static shares later"
+            "the configuration store does not answer: nodes keep their shares, and later use their static \
+            shares"
         ),
         Some(error) => tracing::error!(%error, "the configuration store cannot be used"),
         None if health.other_ttl.is_none() => tracing::info!("the configuration store answers"),

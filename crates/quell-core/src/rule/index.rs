@@ -221,7 +221,7 @@ impl Pattern {
 /// The name of an entry, and the patterns of which its value must match one.
 pub(super) type Condition<'r> = (&'r Arc<str>, &'r [Pattern]);
 
-/// What these matchers ask for.
+/// Conditions of these matchers.
 pub(super) fn conditions(matchers: &[Matcher]) -> impl Iterator<Item = Condition<'_>> + Clone {
     let conditions = matchers.iter();
     conditions.map(|matcher| (&matcher.entry, &*matcher.patterns))

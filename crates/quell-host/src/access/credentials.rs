@@ -31,7 +31,7 @@ pub(super) struct Credentials {
     first_user: Option<Arc<Grant>>,
 }
 
-/// Why credentials cannot be used. The text says where the mistake is and what to write; it never
+/// Reason why credentials cannot be used. The text says where the mistake is and what to write; it never
 /// contains a secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -119,12 +119,12 @@ impl Credentials {
         Ok(known)
     }
 
-    /// Whether any certificate has an entry.
+    /// Returns true if any certificate has an entry.
     pub(super) fn has_certificates(&self) -> bool {
         !self.certificates.is_empty()
     }
 
-    /// Whether any entry has this role.
+    /// Returns true if any entry has this role.
     pub(super) fn has_role(&self, role: Role) -> bool {
         let programs = self.tokens.values().chain(self.certificates.values());
         programs
@@ -132,7 +132,7 @@ impl Credentials {
             .any(|grant| grant.has(role))
     }
 
-    /// Whether any user has an entry.
+    /// Returns true if any user has an entry.
     pub(super) fn has_users(&self) -> bool {
         !self.users.is_empty()
     }
@@ -242,7 +242,7 @@ mod tests {
             (entry("role = 'ask'"), "did you mean `roles`"),
             (
                 certificate("a", "CN=a"),
-                "`CN=a` is no DNS name and no URI: write one of the certificate's subject",
+                "`CN=a` is neither a DNS name nor a URI: write one of the certificate's subject",
             ),
             (
                 certificate("b", "a.internal") + &certificate("c", "A.internal"),

@@ -57,7 +57,7 @@ impl Grant {
         };
         if grant.roles.is_empty() {
             return Err(format!(
-                "{grant} has no role, so nobody could use it: write roles = [\"ask\"]"
+                "{grant} has no role, so it permits nothing: write roles = [\"ask\"]"
             ));
         }
         if grant
@@ -66,7 +66,7 @@ impl Grant {
             .is_some_and(|domains| domains.is_empty())
         {
             return Err(format!(
-                "{grant} has no domain, so nobody could use it: name one, or leave `domains` out for all"
+                "{grant} has no domain, so it permits nothing: name one, or leave `domains` out for all"
             ));
         }
         Ok(grant)
@@ -95,25 +95,25 @@ impl Grant {
         &self.name
     }
 
-    /// Whose part of scarce places the bearer's calls take up.
+    /// Account whose part of scarce places the bearer's calls take up.
     #[must_use]
     pub const fn account(&self) -> Account {
         self.account
     }
 
-    /// Whether its entry has this role.
+    /// Returns true if its entry has this role.
     #[must_use]
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
     }
 
-    /// Whether it is for all domains.
+    /// Returns true if it is for all domains.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
         self.domains.is_none()
     }
 
-    /// Whether it is for this domain.
+    /// Returns true if it is for this domain.
     #[must_use]
     pub fn reaches(&self, domain: &str) -> bool {
         let domains = self.domains.as_ref();

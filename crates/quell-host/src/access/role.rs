@@ -62,7 +62,7 @@ impl FromStr for Role {
     fn from_str(text: &str) -> Result<Self, String> {
         let role = Self::ALL.into_iter().find(|role| role.name() == text);
         role.ok_or_else(|| {
-            format!("`{text}` is no role: write ask, read, admin, metrics, node or proxy")
+            format!("`{text}` is not a role: write ask, read, admin, metrics, node or proxy")
         })
     }
 }

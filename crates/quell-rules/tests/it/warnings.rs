@@ -1,4 +1,4 @@
-//! What is told of rules that are valid, and hardly meant.
+//! Notes on rules that are valid, and hardly meant.
 
 use quell_rules::parse_str;
 

@@ -22,7 +22,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Whether it counts as a proof, if others say so too: see `leader/witnesses.rs`.
+    /// Returns true if the claim counts as a proof, should others say so too: see `leader/witnesses.rs`.
     pub(crate) fn can_prove(&self) -> bool {
         self.is_seated && generation::of(self.seen) <= generation::of(self.known)
     }

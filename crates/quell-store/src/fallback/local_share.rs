@@ -300,7 +300,7 @@ impl LocalShares {
         }
         let mut table = self.table.lock();
         note(false);
-        table.answered(answer, now(), instant);
+        table.note_answer(answer, now(), instant);
         self.counted(&table);
     }
 

@@ -97,7 +97,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         self.note_write(&written);
         match written {
             Ok(committed) if committed.succeeded => {
-                tracing::info!("this fleet is new: its first plan is written");
+                tracing::info!("this fleet is new: writing its first plan");
                 self.refused = None;
                 self.begin(leadership, record, committed.revision, None);
             }
@@ -115,7 +115,11 @@ impl<S: ConfigStore> LeaderTask<S> {
         match decode_snapshot(parts.map(|(_, entry)| &entry.value[..])) {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                tracing::warn!(%error, "the hand-over is not used");
+                tracing::warn!(
+                    %error,
+                    "cannot use the snapshot that the last leader handed over; this leader learns from the \
+                    nodes' reports"
+                );
                 None
             }
         }
@@ -148,7 +152,10 @@ impl<S: ConfigStore> LeaderTask<S> {
         match self.session.resign(&leadership, parts, last).await {
             Ok(resigned) if resigned.succeeded => tracing::info!(snapshot, "handed over"),
             Ok(_) => tracing::info!("another coordinator leads already"),
-            Err(error) => tracing::warn!(%error, "nothing was handed over; the key ends by itself"),
+            Err(error) => tracing::warn!(
+                %error,
+                "cannot hand over the lead; the leader's key expires by itself"
+            ),
         }
     }
 }

@@ -120,7 +120,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             }
             Done::Compare => self.compare = true,
             Done::Resigned(Err(error)) => {
-                tracing::warn!(%error, "the key could not be given back; it ends by itself");
+                tracing::warn!(%error, "cannot release the leader's key; it expires by itself");
             }
             Done::TryToWrite => self.try_to_write(),
             Done::Tried(result) => self.tried(&result),
@@ -145,7 +145,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             if matches!(origin, Origin::Wanted) {
                 tracing::info!(
                     version = record.version,
-                    "what the rules say is put into force"
+                    "putting the limits of the rules into force"
                 );
             }
             self.core.stored(now, record, &mut self.effects);

@@ -1,4 +1,4 @@
-//! What an override does not say is that of its rule.
+//! An override inherits the fields that it does not set from its rule.
 
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;

@@ -31,7 +31,7 @@ pub(super) struct LocalShare {
     pub(super) began_with: Option<LastAnswer>,
     /// Admitted units that the store has not charged yet.
     pub(super) debt: LocalDebt,
-    /// Until when the key needs room in its share beside the store, once the store decides again.
+    /// Instant until which the key needs room in its share beside the store, once the store decides again.
     pub(super) recovers_until: Option<Instant>,
     /// True if the store decides the key again. If it fails again, the deciding state starts anew from its
     /// last answer.

@@ -165,7 +165,12 @@ impl ShareTable {
     }
 
     /// The store answered a call on a key that a share may decide.
-    pub(super) fn answered(&mut self, answer: &AnsweredCharge<'_, '_>, now: Now, instant: Instant) {
+    pub(super) fn note_answer(
+        &mut self,
+        answer: &AnsweredCharge<'_, '_>,
+        now: Now,
+        instant: Instant,
+    ) {
         let (key, units) = (answer.key.as_bytes(), answer.units);
         let waits = self.waits_for_others;
         let share = self.shares.get(key).filter(|share| !share.is_settled);
