@@ -7,7 +7,7 @@ use quell_core::time::Wall;
 use quell_protocol::escape_json;
 use serde::Serialize;
 
-use super::{Decided, OfRule};
+use super::{QueryRecord, RuleRecord};
 use crate::key_hash::KeyHash;
 
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ struct Line<'a> {
 }
 
 /// Appends the lines of a query; returns how many there are.
-pub(super) fn write(decided: &Decided, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
+pub(super) fn write(decided: &QueryRecord, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
     let unmatched = Line {
         time: timestamp(decided.time),
         store_time: decided.store_time.map(timestamp),
@@ -91,7 +91,7 @@ fn push(line: &Line<'_>, out: &mut Vec<u8>) {
 }
 
 /// A key as people read it.
-fn shown(domain: &str, of_rule: &OfRule) -> String {
+fn shown(domain: &str, of_rule: &RuleRecord) -> String {
     let name = (!domain.is_empty()).then(|| KeyName::parse(&of_rule.key));
     match name.flatten() {
         Some(name) => name.to_string(),
@@ -108,13 +108,13 @@ mod tests {
 
     use super::*;
 
-    fn decided() -> Decided {
-        Decided {
+    fn decided() -> QueryRecord {
+        QueryRecord {
             time: Wall::from_nanos(1_500_000_000),
             store_time: None,
             degraded: false,
             domain: String::new(),
-            decisions: vec![OfRule {
+            decisions: vec![RuleRecord {
                 rule: Arc::from("cl.throttle"),
                 key: Box::from(&b"k\xff\n"[..]),
                 shadow: false,
@@ -145,8 +145,8 @@ mod tests {
     #[test]
     fn what_a_stranger_wrote_does_nothing_to_who_reads_it() {
         let hostile = "\u{1b}[2J\u{9b}1m\u{7f}\u{202e}\u{e0041}\"\\ \u{e9}";
-        let line = Decided {
-            decisions: vec![OfRule {
+        let line = QueryRecord {
+            decisions: vec![RuleRecord {
                 key: Box::from(hostile.as_bytes()),
                 ..decided().decisions.remove(0)
             }],
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_shared_store_says_when_and_an_outage_says_so() {
         let mut out = Vec::new();
-        let shared = Decided {
+        let shared = QueryRecord {
             store_time: Some(Wall::from_nanos(1_250_000_000)),
             degraded: true,
             ..decided()
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn a_query_that_no_rule_decided_is_a_line_too() {
         let mut out = Vec::new();
-        let unmatched = Decided {
+        let unmatched = QueryRecord {
             decisions: Vec::new(),
             domain: "shop".to_owned(),
             ..decided()
