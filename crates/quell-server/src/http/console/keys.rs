@@ -385,7 +385,7 @@ impl RuleRow {
             is_allow: decided.is_none_or(|decided| decided.decision.outcome.is_allow()),
             now: now.unwrap_or_else(|| "no limit".to_owned()),
             refusals: of_key.map_or("none on record".to_owned(), |of| of.at_most.to_string()),
-            last: last.map(|last| describe(&last, shared)),
+            last: last.map(|last| refusal_text(&last, shared)),
             held: Vec::new(),
             more_held: 0,
             rule,
