@@ -5,7 +5,7 @@ use quell_protocol::http::{CandidateCounts, CandidateNodes, RefusedKeyBody, Runn
 /// Facts about a candidate, for people.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// Which store of rules it is for, from 0.
+    /// Number of its store of rules, from 0.
     pub place: usize,
     /// The version that its text was made from; empty: there was none.
     pub from: String,
