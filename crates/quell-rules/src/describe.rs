@@ -76,7 +76,7 @@ limit_numbers! {
     /// Alignment of windows (`fixed_window`).
     #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["first_request", "calendar"])))]
     align: &'static str,
-    /// Whose calendar it is, by its IANA name.
+    /// Time zone of the calendar, by its IANA name.
     time_zone: String,
     /// Parts into which the window is cut (`sliding_window`).
 #[cfg_attr(feature = "openapi", schemars(range(min = 2, max = 3_600)))]

@@ -126,7 +126,7 @@ fn schemas() -> Map<String, Value> {
     schemas.extend(requests.map(|(name, schema)| (name.to_owned(), schema)));
     let wait = json!({
         "type": "integer", "minimum": 0, "maximum": millis(MAX_WAIT), "default": 0,
-        "description": "How long the caller is ready to wait for its turn.",
+        "description": "Longest wait for its turn that the caller accepts.",
     });
     let id = json!({
         "type": "string", "minLength": 1, "maxLength": MAX_ID, "pattern": "^[!-~]+$",
@@ -134,7 +134,7 @@ fn schemas() -> Map<String, Value> {
     });
     let hold = json!({
         "type": "integer", "minimum": 1, "maximum": millis(MAX_HOLD), "default": millis(DEFAULT_HOLD),
-        "description": "How long it can be settled.",
+        "description": "Time for which it can be settled.",
     });
     schemas.insert("Peek".to_owned(), question(&json!({})));
     schemas.insert("Query".to_owned(), question(&json!({"max_wait_ms": wait})));
@@ -362,7 +362,7 @@ fn questions() -> [Route; 7] {
             .refused("503", UNDECLARED)
     };
     let end = |summary, body| {
-        Operation::new(summary, "Ended", "What became of it, now or before.")
+        Operation::new(summary, "Ended", "Outcome of the end, now or before.")
             .guarded()
             .with_body(body)
             .refused("404", "No such reservation or permit.")
@@ -463,7 +463,7 @@ fn administration() -> [Route; 7] {
     let of_bans = json!([
         parameter(
             "most",
-            "How many bans at most.",
+            "Greatest number of bans.",
             number(MAX_BANS, admin::BANS)
         ),
         parameter("domain", "Only those of this domain.", text()),
@@ -476,7 +476,7 @@ fn administration() -> [Route; 7] {
         parameter("rule", of_rule, text()),
         parameter(
             "count",
-            "How many keys at most.",
+            "Greatest number of keys.",
             number(top::MAX_KEYS, top::KEYS)
         ),
         parameter("hash", "Hashes in place of entries.", hash),
@@ -518,7 +518,11 @@ fn administration() -> [Route; 7] {
 
 fn candidate() -> [Route; 3] {
     let show = "Rules that run in shadow beside those in force, and what they would refuse.";
-    let show = Operation::new(show, "Candidate", "What came of it, or null if none runs.");
+    let show = Operation::new(
+        show,
+        "Candidate",
+        "State of the candidate, or null if none runs.",
+    );
     let start = "Runs rules in shadow, in place of the candidate before.";
     let no_store = "No such store of rules; or administration has a listener of its own (--admin), and this is not \
         it.";
