@@ -156,12 +156,12 @@ mod tests {
             ("etcd://h/", "is not a name of rules"),
             ("etcd://h/a/b", "\"a/b\" is not a name of rules"),
             ("etcd://h/a?x=1", "is not a name of rules"),
-            ("etcd:///shop", "\"\" is no host"),
-            ("etcd://a,,b/shop", "\"\" is no host"),
-            ("etcd://h:0/shop", "\"h:0\" is no host"),
-            ("etcd://h:x/shop", "\"h:x\" is no host"),
-            ("etcd://::1/shop", "\"::1\" is no host"),
-            ("etcd://[h]:1/shop", "\"[h]:1\" is no host"),
+            ("etcd:///shop", "\"\" is not a host"),
+            ("etcd://a,,b/shop", "\"\" is not a host"),
+            ("etcd://h:0/shop", "\"h:0\" is not a host"),
+            ("etcd://h:x/shop", "\"h:x\" is not a host"),
+            ("etcd://::1/shop", "\"::1\" is not a host"),
+            ("etcd://[h]:1/shop", "\"[h]:1\" is not a host"),
             ("etcd://me:secret@h/shop", "set QUELL_ETCD_USER"),
         ] {
             let error = text.parse::<EtcdUrl>().unwrap_err().to_string();

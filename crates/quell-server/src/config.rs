@@ -548,7 +548,7 @@ mod tests {
             ),
             (
                 "[authorize]\nentries = [{entry = 'a', headers = ['x a']}]",
-                "authorize.entries: `x a` is no name of a header",
+                "authorize.entries: `x a` is not the name of a header",
             ),
             (
                 "[authorize]\nentries = [{entry = 'a', headers = ['']}]",
@@ -564,7 +564,7 @@ mod tests {
             ),
             (
                 "[authorize]\nprefix = 'x-quell-*'",
-                "authorize.prefix: `x-quell-*` is no name of a header",
+                "authorize.prefix: `x-quell-*` is not the name of a header",
             ),
             (
                 "[authorize]\ntrusted_proxies = ['proxy']",

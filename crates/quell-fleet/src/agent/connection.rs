@@ -396,7 +396,12 @@ mod tests {
         };
         for (named, ca, leader, told) in [
             (&["https://a"][..], false, "https://a:9", None),
-            (&["https://a"], false, "https://stranger", Some("not named")),
+            (
+                &["https://a"],
+                false,
+                "https://stranger",
+                Some("does not have"),
+            ),
             (&["https://a"], true, "https://c", None),
             (&["https://a"], true, "http://a", Some("not TLS")),
             (&["https://a"], true, "http://127.0.0.1:1", Some("not TLS")),
@@ -425,7 +430,7 @@ mod tests {
                 Some("not TLS"),
             ),
             (&["https://a", "http://b"], false, "http://b", None),
-            (&["https://a"], false, "a", Some("no URL")),
+            (&["https://a"], false, "a", Some("not the URL")),
         ] {
             let lead = dialer(named, ca).lead(leader);
             match told {

@@ -157,20 +157,32 @@ mod tests {
                 id("m=19456,t=2,p=1,data=AAAA"),
                 Some("quell token password"),
             ),
-            (id("m=19456,t=2,p=1").replace("id", "i"), Some("no hash")),
-            (id("m=19456,t=2,p=1").replace("id", "d"), Some("no hash")),
-            (id("m=19456,t=2,p=1").replace("19$", "16$"), Some("no hash")),
-            (id("m=19456,t=2,p=1").replace("$v=19", ""), Some("no hash")),
+            (
+                id("m=19456,t=2,p=1").replace("id", "i"),
+                Some("not the hash"),
+            ),
+            (
+                id("m=19456,t=2,p=1").replace("id", "d"),
+                Some("not the hash"),
+            ),
+            (
+                id("m=19456,t=2,p=1").replace("19$", "16$"),
+                Some("not the hash"),
+            ),
+            (
+                id("m=19456,t=2,p=1").replace("$v=19", ""),
+                Some("not the hash"),
+            ),
             (
                 "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ".into(),
-                Some("no hash"),
+                Some("not the hash"),
             ),
             (
                 "$2b$12$R9h/cIPz0gi.URNNX3kh2OPST9/PgBkqquzi".into(),
-                Some("no hash"),
+                Some("not the hash"),
             ),
-            ("hunter2-hunter2".into(), Some("no hash")),
-            (String::new(), Some("no hash")),
+            ("hunter2-hunter2".into(), Some("not the hash")),
+            (String::new(), Some("not the hash")),
         ] {
             let said = read(&text).err();
             assert_eq!(said.is_some(), told.is_some(), "{text}: {said:?}");

@@ -50,7 +50,9 @@ fn the_first_rule_of_a_document_that_declares_nothing_is_told() {
     let loaded = quell_rules::parse_str("shop.yaml", text).unwrap();
     let told: Vec<String> = loaded.undeclared.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].starts_with("shop.yaml:4:5: rules[1]: nothing says what to answer"));
+    assert!(
+        told[0].starts_with("shop.yaml:4:5: rules[1]: the answer while the store does not answer")
+    );
     assert!(told[0].ends_with("`defaults: {on_failure: share, nodes: 2}`"));
     // The advice is told once.
     assert_eq!(told[1], "shop.yaml:8:9: rules[0]: the same as at 4:5");

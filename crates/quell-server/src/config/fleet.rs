@@ -45,7 +45,7 @@ pub(super) fn check(config: &Config) -> Result<(), ConfigError> {
 /// Refuses settings of a node on a server that is none.
 fn check_alone(config: &Config) -> Result<(), ConfigError> {
     if config.rules.contains(&RuleSource::Fleet) {
-        let reason = "the rules of a fleet come from its coordinators, and this server is no node: write \
+        let reason = "the rules of a fleet come from its coordinators, and this server is not a node: write \
                       fleet, the URL of a coordinator, as well; a file of that name is ./fleet";
         return Err(field("rules", reason));
     }
@@ -79,7 +79,10 @@ mod tests {
                 "fleet = ['http://127.0.0.1:1']",
                 "fleet_member: a node of a fleet needs a number",
             ),
-            ("fleet_member = '1'", "fleet_member: this server is no node"),
+            (
+                "fleet_member = '1'",
+                "fleet_member: this server is not a node",
+            ),
             ("rules = ['fleet']", "rules: the rules of a fleet come from"),
             (
                 "fleet = ['a']",

@@ -195,7 +195,7 @@ fn wrong_parameters_say_what_to_write() {
     let server = Fixture::new(SHOP, "");
     for (query, words) in [
         ("count=0", "write 1 to 1000"),
-        ("count=many", "count=many is no number of keys"),
+        ("count=many", "count=many is not a number of keys"),
         ("hash=1", "write true or false"),
         ("most=3", "write domain, rule, count and hash"),
     ] {

@@ -102,7 +102,7 @@ fn urls_of_etcd_with_mistakes_say_what_to_write() {
     for (url, expected) in [
         ("etcd://localhost", "--store: \"\" is not a name of rules"),
         ("etcd://me:secret@h/shop", "set QUELL_ETCD_USER"),
-        ("etcd://h:0/shop", "\"h:0\" is no host"),
+        ("etcd://h:0/shop", "\"h:0\" is not a host"),
     ] {
         let told = rules(url, &["history"]);
         assert_eq!(told.code(), Some(2), "{told:?}");

@@ -46,8 +46,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "domain: d\nrules:\n  - { name: r, match: { path: *api }, rate: 1/s }\n",
         &[
-            r#"3:31: rules[0].match.path: `*api` is an alias without an anchor: for a glob write it in \
-                quotes, "*api""#,
+            r#"3:31: rules[0].match.path: `*api` is an alias without an anchor: for a glob write it in quotes, "*api""#,
         ],
     ),
     (
