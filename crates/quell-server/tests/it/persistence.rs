@@ -210,7 +210,7 @@ fn torn_and_foreign_files_and_those_of_another_format_are_refused() {
         fs::write(&file, &sound[..end]).unwrap();
         let error = refusal(&mut server);
         assert!(
-            error.contains("snapshot.quell is torn"),
+            error.contains("snapshot.quell is damaged"),
             "cut at {end}: {error}"
         );
         assert!(error.contains("move it away"), "{error}");
@@ -219,7 +219,7 @@ fn torn_and_foreign_files_and_those_of_another_format_are_refused() {
         let mut damaged = sound.clone();
         damaged[at] ^= 0x10;
         fs::write(&file, &damaged).unwrap();
-        assert!(refusal(&mut server).contains("is torn"), "damaged at {at}");
+        assert!(refusal(&mut server).contains("is damaged"), "damaged at {at}");
     }
     fs::write(&file, [&sound[..], b"x"].concat()).unwrap();
     assert!(refusal(&mut server).contains("something follows the end"));

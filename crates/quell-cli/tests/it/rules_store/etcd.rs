@@ -79,7 +79,7 @@ fn etcd_with_a_login() {
     let url = etcd.rules("shop");
     let history = rules(&url, &["history"]);
     assert_eq!(history.code(), Some(3), "{history:?}");
-    assert!(history.stderr.contains("refuses"), "{history:?}");
+    assert!(history.stderr.contains("refused"), "{history:?}");
     let password = folder.write("password", "secret\n");
     let file = folder.write("shop.yaml", SHOP);
     let mut push = quell(&["rules", "push", &file, "--store", &url]);
