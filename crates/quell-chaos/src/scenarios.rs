@@ -31,11 +31,7 @@ pub(crate) struct Scenario {
 
 /// Scenarios that promise a rate or a duration of real processes, which a busy machine may break: they run only if they
 /// are named.
-pub(crate) const TIMED: [&str; 3] = [
-    "many-holds",
-    "utilisation",
-    "leader-death",
-];
+pub(crate) const TIMED: [&str; 3] = ["many-holds", "utilisation", "leader-death"];
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {

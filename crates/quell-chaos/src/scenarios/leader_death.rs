@@ -45,7 +45,7 @@ fn rate(account: &Account, from: Instant, length: Duration) -> f64 {
 }
 
 pub(crate) async fn run(rng: &mut Rng) -> Result<String> {
-    let mut fleet = Fleet::start(RULES, Durations::of_lease(LEASE), rng).await?;
+    let mut fleet = Fleet::start(RULES, Durations::from_lease(LEASE), rng).await?;
     fleet.is_granted().await?;
     // Three times the limit, spread evenly.
     let load = Load {

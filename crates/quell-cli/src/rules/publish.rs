@@ -8,8 +8,8 @@ use clap::Args;
 use quell_host::rule_push::{ProposedText, PushReport, PushTerms, RulePush};
 use quell_rules::Problem;
 
-use super::rule_store::{OpenStore, StoreArg};
 use super::print_problems;
+use super::rule_store::{OpenStore, StoreArg};
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};

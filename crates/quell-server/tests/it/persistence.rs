@@ -219,7 +219,10 @@ fn torn_and_foreign_files_and_those_of_another_format_are_refused() {
         let mut damaged = sound.clone();
         damaged[at] ^= 0x10;
         fs::write(&file, &damaged).unwrap();
-        assert!(refusal(&mut server).contains("is damaged"), "damaged at {at}");
+        assert!(
+            refusal(&mut server).contains("is damaged"),
+            "damaged at {at}"
+        );
     }
     fs::write(&file, [&sound[..], b"x"].concat()).unwrap();
     assert!(refusal(&mut server).contains("something follows the end"));

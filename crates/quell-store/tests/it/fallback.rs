@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock, SystemClock};
-use quell::{Cost, Limit, Limiter, Query, RetryAfter};
+use quell::{AdHocMemo, Cost, Limit, Limiter, Operation, Query, Rate, RetryAfter};
 use quell_conformance::{exact_in_parallel, holds_and_remembers_as_model, remembers_as_model};
 use quell_core::on_failure::OnFailure;
 use quell_core::time::Now;
