@@ -86,17 +86,18 @@ pub mod seen;
 pub mod terms;
 pub mod wire;
 
-/// The messages and the service of package `quell.fleet.v1`, as `tests/it/generated.rs` generates them from
-/// `fleet.proto`, which describes the fields.
-#[expect(
-    clippy::allow_attributes,
-    clippy::allow_attributes_without_reason,
-    missing_docs,
-    unused_qualifications,
-    reason = "generated"
-)]
-#[rustfmt::skip]
-pub mod proto;
+/// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.
+pub mod proto {
+    #![expect(
+        clippy::allow_attributes,
+        clippy::allow_attributes_without_reason,
+        missing_docs,
+        unused_qualifications,
+        reason = "generated; fleet.proto describes the fields"
+    )]
+
+    tonic::include_proto!("quell.fleet.v1");
+}
 
 /// The examples of the crate's page.
 #[cfg(doctest)]

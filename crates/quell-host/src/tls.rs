@@ -112,7 +112,7 @@ impl Tls {
     /// whether they differ from those before.
     ///
     /// # Errors
-    /// As [`Tls::of_files`].
+    /// As [`Tls::from_files`].
     pub fn reload(&self) -> Result<bool, TlsError> {
         let _turn = self.reload.lock();
         let loaded = self.files.load()?;

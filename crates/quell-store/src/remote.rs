@@ -137,7 +137,7 @@ pub trait RemoteStore: HoldStore + AdminStore + fmt::Display {
     fn servers(&self) -> Vec<Self::Server>;
 
     /// Returns the server of the key of these bytes, `scope` of which are its scope
-    /// ([`Key::of_parts`](quell_core::key::Key::of_parts)).
+    /// ([`Key::from_parts`](quell_core::key::Key::from_parts)).
     fn server_of(&self, key: &[u8], scope: usize) -> Self::Server;
 
     /// Returns true if several servers share the keys.

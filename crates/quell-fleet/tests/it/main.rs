@@ -1,4 +1,4 @@
-//! Integration tests: the generated messages, messages there and back, arbitrary bytes, a stream over loopback, and a node against
+//! Integration tests: messages there and back, arbitrary bytes, a stream over loopback, and a node against
 //! a scripted coordinator: what it obeys, and when it speaks.
 //!
 //! The modules are compiled under `cfg(test)` so that their helpers may unwrap.
@@ -7,8 +7,6 @@
 mod agent;
 #[cfg(test)]
 mod coordinator;
-#[cfg(test)]
-mod generated;
 #[cfg(test)]
 mod pace;
 #[cfg(test)]
