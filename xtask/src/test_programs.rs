@@ -16,23 +16,22 @@ use cargo_metadata::Message;
 use crate::programs::{self, cargo};
 use crate::terminal;
 
-/// Programs that run alone, with their number of threads: their stores have 50 ms to answer, and tests
-/// fail where two processors have too much to do. Programs that mostly wait for servers have more
-/// threads than there are processors.
-const ALONE: [(&str, &str); 4] = [
-    ("quell-redis it", "5"),
+/// Programs that mostly wait for servers, with their number of threads, the longest first. Two of them run
+/// at a time.
+const WAITING: [(&str, &str); 4] = [
     ("quell-cli it", "6"),
-    ("quell-server it", "2"),
+    ("quell-redis it", "5"),
+    ("quell-server it", "4"),
     ("quell-coordinator it", "8"),
 ];
 
 /// Programs that only compute. They run meanwhile, one at a time, with what those above leave idle.
-const MEANWHILE: [&str; 5] = [
-    "quell-sim it",
+const COMPUTING: [&str; 5] = [
     "quell-store it",
+    "quell-sim it",
     "quell it",
-    "quell lib",
     "quell-core it",
+    "quell lib",
 ];
 
 /// Arguments for a build that reports its artifacts as JSON; errors are rendered on stderr.
@@ -131,15 +130,15 @@ struct Job {
     turn: Turn,
 }
 
-/// Turn of a job.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Queue of a job, with its place in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// First, and no other such job meanwhile.
-    Alone,
-    /// While those run, at the lowest priority.
-    Meanwhile,
-    /// Behind them.
-    Others,
+    /// Two at a time.
+    Waiting(usize),
+    /// One at a time beside them, at the lowest priority.
+    Computing(usize),
+    /// Behind both.
+    Last,
 }
 
 /// End of a job.
@@ -153,24 +152,24 @@ struct Ended {
 
 impl Job {
     fn program(program: &Program) -> Self {
-        let alone = ALONE.iter().find(|(name, _)| program.name == *name);
-        let (turn, mut command) = if MEANWHILE.contains(&program.name.as_str()) {
-            let mut nice = Command::new("nice");
-            nice.args(["-n", "19"]).arg(&program.path);
-            (Turn::Meanwhile, nice)
-        } else {
-            let turn = alone.map_or(Turn::Others, |_| Turn::Alone);
-            (turn, Command::new(&program.path))
-        };
+        let name = program.name.as_str();
+        let waiting = WAITING.iter().position(|(waiting, _)| *waiting == name);
+        let computing = COMPUTING.iter().position(|computing| *computing == name);
+        let turn = (waiting.map(Turn::Waiting)).or(computing.map(Turn::Computing));
+        let mut command = Command::new(&program.path);
+        if computing.is_some() {
+            command = Command::new("nice");
+            command.args(["-n", "19"]).arg(&program.path);
+        }
         command.current_dir(&program.folder);
-        if let Some((_, threads)) = alone {
+        if let Some((_, threads)) = waiting.and_then(|place| WAITING.get(place)) {
             command.args(["--test-threads", threads]);
         }
         Self {
             name: program.name.clone(),
             again: format!("cargo test -p {} {}", program.package, program.target),
             command,
-            turn,
+            turn: turn.unwrap_or(Turn::Last),
         }
     }
 
@@ -181,7 +180,7 @@ impl Job {
             name: "doc tests".to_owned(),
             again: programs::shown(&command),
             command,
-            turn: Turn::Others,
+            turn: Turn::Last,
         }
     }
 
@@ -216,17 +215,23 @@ impl Job {
     }
 }
 
-/// Runs all jobs even if one fails, two at a time.
-fn run_jobs(jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
+/// Runs all jobs even if one fails, three at a time.
+fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
     let ended = Mutex::new((Vec::new(), say));
-    let (others, first): (Vec<_>, Vec<_>) =
-        jobs.into_iter().partition(|job| job.turn == Turn::Others);
-    let (alone, meanwhile) = first.into_iter().partition(|job| job.turn == Turn::Alone);
-    let queue = |jobs: Vec<Job>| Mutex::new(jobs.into_iter());
-    let [alone, meanwhile, others] = [alone, meanwhile, others].map(queue);
-    let work = |queue: &Mutex<std::vec::IntoIter<Job>>| -> Result<()> {
-        let next = || queue.lock().ok()?.next();
-        while let Some(job) = next() {
+    jobs.sort_by_key(|job| job.turn);
+    let mut queues = [const { Vec::new() }; 3];
+    for job in jobs {
+        let queue = match job.turn {
+            Turn::Waiting(_) => 0,
+            Turn::Computing(_) => 1,
+            Turn::Last => 2,
+        };
+        queues[queue].push(job);
+    }
+    let [waiting, computing, last] = queues.map(|jobs| Mutex::new(jobs.into_iter()));
+    let work = |first: &Mutex<std::vec::IntoIter<Job>>| -> Result<()> {
+        let take = |queue: &Mutex<std::vec::IntoIter<Job>>| queue.lock().ok()?.next();
+        while let Some(job) = take(first).or_else(|| take(&last)) {
             let job = job.run()?;
             if let Ok(mut ended) = ended.lock() {
                 let (all, say) = &mut *ended;
@@ -236,13 +241,11 @@ fn run_jobs(jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
         }
         Ok(())
     };
-    for queues in [[&alone, &meanwhile], [&others, &others]] {
-        thread::scope(|scope| {
-            let workers = queues.map(|queue| scope.spawn(|| work(queue)));
-            let mut ends = workers.into_iter().map(|worker| worker.join());
-            ends.try_for_each(|end| end.unwrap_or_else(|_| bail!("a test program was lost")))
-        })?;
-    }
+    thread::scope(|scope| {
+        let workers = [&waiting, &waiting, &computing].map(|queue| scope.spawn(|| work(queue)));
+        let mut ends = workers.into_iter().map(|worker| worker.join());
+        ends.try_for_each(|end| end.unwrap_or_else(|_| bail!("a test program was lost")))
+    })?;
     let (all, say) = ended
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -288,7 +291,7 @@ mod tests {
             name: name.to_owned(),
             again: format!("again {name}"),
             command,
-            turn: Turn::Others,
+            turn: Turn::Last,
         }
     }
 
@@ -300,8 +303,8 @@ mod tests {
             shell("two", "echo c"),
             shell("six", "echo d"),
         ];
-        jobs[1].turn = Turn::Alone;
-        jobs[2].turn = Turn::Meanwhile;
+        jobs[1].turn = Turn::Waiting(0);
+        jobs[2].turn = Turn::Computing(0);
         run_jobs(jobs, &mut |text| said.push(text.to_owned())).unwrap();
         assert!(said.contains(&"\n--> one\na\nb\n".to_owned()), "{said:?}");
         assert!(said.contains(&"\n--> two\nc\n".to_owned()), "{said:?}");
