@@ -24,7 +24,7 @@ use delegate::delegate;
 use quell_core::charge::{Charge, LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
-use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
+use quell_core::decision::{Decision, Outcome, RetryAfter};
 use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
@@ -47,6 +47,7 @@ mod hold_keys;
 mod in_flight;
 mod local_debt;
 mod local_share;
+mod look_up;
 mod outage;
 mod recovery;
 mod refusal;
@@ -57,10 +58,11 @@ mod shared_limit;
 mod stampede;
 
 use background::Background;
-use denial_cache::{CachedAnswer, DenialCache};
+use denial_cache::DenialCache;
 use hold_keys::HoldKeys;
 use in_flight::InFlightSet;
 use local_share::{LocalCharge, LocalShares};
+pub use look_up::CacheLookup;
 use outage::Outage;
 pub use outage::StoreTrouble;
 use recovery::Recovery;
@@ -106,11 +108,6 @@ struct Inner<S: RemoteStore> {
     fallbacks: [AtomicU64; 3],
     remembered: AtomicU64,
 }
-
-/// What [`Store::decide_now`] of a [`FallbackStore`] found in the denial cache for a call that is not denied: perhaps
-/// the gate of callers that ask about one of its keys.
-#[derive(Debug, Default)]
-pub struct CacheLookup(Option<Option<Arc<StampedeGate>>>);
 
 /// Counts of a [`FallbackStore`]'s answers without its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,69 +197,6 @@ impl<S: RemoteStore> FallbackStore<S> {
 }
 
 impl<S: RemoteStore> Inner<S> {
-    /// The refusal of `set`, if the cache shows that some of its limits refuse it.
-    fn cached_denial(&self, set: &LimitSet<'_>, operation: Operation, now: Now) -> Option<Answer> {
-        // A peek should show the current state.
-        if operation == Operation::Peek {
-            return None;
-        }
-        self.look_up(set, now).ok()
-    }
-
-    /// Cached answer for an acquire of `set`: the refusal, or the gate of callers that ask about one of its
-    /// keys since the refusal of that ended.
-    fn look_up(&self, set: &LimitSet<'_>, now: Now) -> Result<Answer, Option<Arc<StampedeGate>>> {
-        let mut decisions = Decisions::new();
-        let mut places = Vec::new();
-        let (mut gate, mut is_counted) = (None, false);
-        for (place, charge) in set.charges().iter().enumerate() {
-            let cache = &self.denial_cache;
-            let cached = || cache.answer(set.key(charge), charge, now.monotonic);
-            match (!charge.shadow).then(cached).unwrap_or_default() {
-                CachedAnswer::Denial(decision) => {
-                    places.push(place);
-                    decisions.push(decision);
-                    continue;
-                }
-                CachedAnswer::Gate(one) => {
-                    gate.get_or_insert(one);
-                }
-                CachedAnswer::Nothing => {}
-            }
-            // A refusal by this limit would count towards a ban.
-            is_counted |= charge.active.limit.ban().is_some();
-        }
-        if places.is_empty() || is_counted {
-            return Err(gate);
-        }
-        self.remembered.fetch_add(1, Ordering::Relaxed);
-        Ok(Answer {
-            places: (places.len() < set.charges().len()).then_some(places),
-            cached: true,
-            ..Answer::from(decisions)
-        })
-    }
-
-    /// As [`Inner::look_up`], for one charge.
-    fn look_up_one(
-        &self,
-        key: Key<'_>,
-        charge: &Charge<'_>,
-        now: Now,
-    ) -> Result<Answer, Option<Arc<StampedeGate>>> {
-        match self.denial_cache.answer(key, charge, now.monotonic) {
-            CachedAnswer::Denial(decision) => {
-                self.remembered.fetch_add(1, Ordering::Relaxed);
-                Ok(Answer {
-                    cached: true,
-                    ..Answer::from(Decisions::from([decision]))
-                })
-            }
-            CachedAnswer::Gate(gate) => Err(Some(gate)),
-            CachedAnswer::Nothing => Err(None),
-        }
-    }
-
     /// Asks the store. For a key whose cached refusal has ended, it may instead wait for the answer to
     /// another caller.
     async fn decide_through_gate(
