@@ -15,7 +15,7 @@ use crate::client::{HttpResponse, ServerUrl};
 use crate::entry::{self, EntryArg};
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 use quell_host::wait;
 
 /// Path at which bans are listed, set and lifted.
@@ -296,7 +296,7 @@ fn length(text: &str) -> Result<Duration, String> {
 }
 
 fn table(bans: &[BanBody], paint: Paint) -> Vec<String> {
-    let mut table = Table::new(["LEFT", "DOMAIN", "RULE", "KEY", "WHY"]);
+    let mut table = TextTable::new(["LEFT", "DOMAIN", "RULE", "KEY", "WHY"]);
     for ban in bans {
         table.push([
             wait::words(ban.left_ms),

@@ -11,7 +11,7 @@ use quell_protocol::http::{
 use crate::client::{Client, HttpResponse, ServerUrl};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 use quell_host::refused_key::key_words;
 use quell_host::wait;
 
@@ -221,7 +221,7 @@ fn lines(running: &RunningCandidateBody, paint: Paint) -> Vec<String> {
         lines.extend(nodes.refused.iter().cloned());
     }
     if !running.keys.is_empty() {
-        let mut table = Table::new(["CALLS", "DOMAIN", "RULE", "KEY"]);
+        let mut table = TextTable::new(["CALLS", "DOMAIN", "RULE", "KEY"]);
         for key in &running.keys {
             let (calls, entries) = (key.refusals.to_string(), key_words(key));
             table.push([calls, key.domain.clone(), key.rule.clone(), entries]);

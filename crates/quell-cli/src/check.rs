@@ -11,7 +11,7 @@ use crate::client::ServerUrl;
 use crate::entry::{self, EntryArg};
 use crate::exit::Exit;
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 use quell_host::wait;
 
 /// Ask a running server whether a call may go on, and charge it
@@ -117,7 +117,7 @@ fn headline(verdict: &VerdictBody<'_>, paint: Paint) -> String {
 }
 
 fn decisions(decisions: &[DecisionBody<'_>], paint: Paint) -> Vec<String> {
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "RULE",
         "OUTCOME",
         "REMAINING",

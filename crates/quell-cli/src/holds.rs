@@ -9,7 +9,7 @@ use crate::bans::KeyArg;
 use crate::client::ServerUrl;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 use quell_host::wait;
 
 /// Show the holds on a key of a running server: permits, reservations, and callers that wait
@@ -59,7 +59,7 @@ impl Holds {
 }
 
 fn table(keys: &[HeldKeyBody], paint: Paint) -> Vec<String> {
-    let mut table = Table::new(["LEFT", "STATE", "UNITS", "RULE", "ID"]);
+    let mut table = TextTable::new(["LEFT", "STATE", "UNITS", "RULE", "ID"]);
     for key in keys {
         for hold in &key.holds {
             table.push([

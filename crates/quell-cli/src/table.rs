@@ -6,12 +6,12 @@ use crate::output::Paint;
 
 /// Rows under headings; every row has as many cells as there are headings.
 #[derive(Debug)]
-pub(crate) struct Table<const N: usize> {
+pub(crate) struct TextTable<const N: usize> {
     headings: [&'static str; N],
     rows: Vec<[String; N]>,
 }
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> TextTable<N> {
     /// A table without rows.
     pub(crate) const fn new(headings: [&'static str; N]) -> Self {
         Self {
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_longest_cell() {
-        let mut table = Table::new(["RULE", "LEFT"]);
+        let mut table = TextTable::new(["RULE", "LEFT"]);
         table.push(["login-per-ip".to_owned(), "3".to_owned()]);
         table.push(["ä".to_owned(), "100".to_owned()]);
         let lines = table.lines(Paint::stdout());

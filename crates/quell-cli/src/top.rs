@@ -9,7 +9,7 @@ use crate::client::ServerUrl;
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 use quell_host::wait;
 
 /// Show the keys that a running server refused most often in the last 5 to 10 minutes
@@ -88,7 +88,7 @@ impl Top {
 }
 
 fn table(keys: Vec<RefusedKeyBody>, paint: Paint) -> Vec<String> {
-    let mut table = Table::new(["REFUSALS", "DOMAIN", "RULE", "KEY"]);
+    let mut table = TextTable::new(["REFUSALS", "DOMAIN", "RULE", "KEY"]);
     for key in keys {
         let refusals = between(key.at_least..=key.refusals);
         let words = key_words(&key);

@@ -56,25 +56,25 @@ pub struct Admin {
     pub buffers: Arc<Budget>,
 }
 
-type Shared = Arc<Admin>;
-type Answer = Result<Response, Refusal>;
+type SharedAdmin = Arc<Admin>;
+type AdminResult = Result<Response, AdminError>;
 
 /// An error, as a problem document.
-struct Refusal(Box<Problem>);
+struct AdminError(Box<Problem>);
 
-impl Refusal {
+impl AdminError {
     fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
         Self(Box::new(Problem::new(kind, detail)))
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AdminError {
     fn into_response(self) -> Response {
         reply::problem(&self.0)
     }
 }
 
-impl From<Denied> for Refusal {
+impl From<Denied> for AdminError {
     fn from(denied: Denied) -> Self {
         let kind = match denied {
             Denied::Unknown(_) => ProblemKind::Unauthorized,
@@ -84,7 +84,7 @@ impl From<Denied> for Refusal {
     }
 }
 
-impl From<ChangeError> for Refusal {
+impl From<ChangeError> for AdminError {
     fn from(error: ChangeError) -> Self {
         let kind = match &error {
             ChangeError::Elsewhere { .. } | ChangeError::Stopped(_) => ProblemKind::NotLeader,
@@ -189,9 +189,9 @@ impl Admin {
             .route("/v1/fleet/preview", post(preview))
             .route("/v1/fleet/generation", post(generation))
             .route("/v1/fleet/restored", post(restored))
-            .fallback(|| async { Refusal::new(ProblemKind::NotFound, "nothing is here") })
+            .fallback(|| async { AdminError::new(ProblemKind::NotFound, "nothing is here") })
             .method_not_allowed_fallback(|| async {
-                Refusal::new(
+                AdminError::new(
                     ProblemKind::MethodNotAllowed,
                     "this path takes another method",
                 )
@@ -236,7 +236,7 @@ impl Admin {
         let what_if = body.what_if().map_err(|refusal| refusal.0)?;
         let is_of_wanted = what_if == WhatIf::Wanted;
         let preview = self.service.preview(what_if).await;
-        let preview = preview.map_err(|error| Refusal::from(error).0)?;
+        let preview = preview.map_err(|error| AdminError::from(error).0)?;
         let mut status = PreviewStatus::from(preview);
         let changes = self.service.rule_distribution().changes();
         if is_of_wanted && !changes.is_empty() {
@@ -247,14 +247,14 @@ impl Admin {
 
     /// Refuses a request for a host name that a stranger can own: it may come from a page of theirs, in
     /// somebody's browser.
-    fn check_name(&self, request: &Request) -> Result<(), Refusal> {
+    fn check_name(&self, request: &Request) -> Result<(), AdminError> {
         let mut hosts = request.hosts();
         let unknown = hosts.find(|host| !is_answered(host, &self.hosts));
-        unknown.map_or(Ok(()), refuse).map_err(Refusal)
+        unknown.map_or(Ok(()), refuse).map_err(AdminError)
     }
 
     /// Lets a request in, or not.
-    fn admit(&self, request: &Request, wants: Permission) -> Result<Arc<str>, Refusal> {
+    fn admit(&self, request: &Request, wants: Permission) -> Result<Arc<str>, AdminError> {
         self.check_name(request)?;
         let peer = request.extensions().get::<Peer>();
         let credentials = Credentials::new(request.headers(), peer);
@@ -267,20 +267,20 @@ impl Admin {
         &self,
         request: Request,
         wants: Permission,
-    ) -> Result<(Arc<str>, T), Refusal> {
+    ) -> Result<(Arc<str>, T), AdminError> {
         let name = self.admit(&request, wants)?;
         let bounds = BodyBounds {
             buffers: &self.buffers,
             timeout: CHANGE_TIMEOUT,
             most: MAX_BODY,
         };
-        let body = read_json(request, bounds).await.map_err(Refusal)?;
+        let body = read_json(request, bounds).await.map_err(AdminError)?;
         let read = serde_json::from_slice(&body.bytes).map_err(|error| {
             let kind = match error.is_data() {
                 true => ProblemKind::InvalidField,
                 false => ProblemKind::BadJson,
             };
-            Refusal::new(kind, error.to_string())
+            AdminError::new(kind, error.to_string())
         });
         Ok((name, read?))
     }
@@ -290,9 +290,9 @@ impl Admin {
         &self,
         request: Request,
         change: fn(T) -> Change,
-    ) -> Answer {
+    ) -> AdminResult {
         let (by, body) = self.authored(request).await?;
-        self.change(&by, change(body)).await.map_err(Refusal)?;
+        self.change(&by, change(body)).await.map_err(AdminError)?;
         Ok(json(&Done { done: true }))
     }
 
@@ -300,12 +300,12 @@ impl Admin {
     async fn authored<T: DeserializeOwned>(
         &self,
         request: Request,
-    ) -> Result<(Author, T), Refusal> {
+    ) -> Result<(Author, T), AdminError> {
         let peer = request.extensions().get::<Peer>();
         let from = peer.and_then(Peer::ip).map(|address| address.to_string());
         let (by, mut fields) =
             { self.body::<Map<String, Value>>(request, Permission::Operate) }.await?;
-        let invalid = |detail: String| Refusal::new(ProblemKind::InvalidField, detail);
+        let invalid = |detail: String| AdminError::new(ProblemKind::InvalidField, detail);
         let why = match fields.remove("reason") {
             None => String::new(),
             Some(Value::String(why)) => why,
@@ -326,7 +326,7 @@ impl Admin {
         by: &Author,
         command: String,
         change: impl Future<Output = Result<(), ChangeError>> + Send + 'static,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AdminError> {
         let (by, trail) = (by.clone(), Arc::clone(&self.trail));
         let made = tokio::spawn(async move {
             let made = timeout(CHANGE_TIMEOUT, change).await;
@@ -362,7 +362,7 @@ impl Admin {
     }
 }
 
-async fn by_name(State(admin): State<Shared>, request: Request, next: Next) -> Response {
+async fn by_name(State(admin): State<SharedAdmin>, request: Request, next: Next) -> Response {
     match admin.check_name(&request) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
@@ -383,7 +383,7 @@ struct HealthBody {
 }
 
 /// The process answers, and so does its task. What a restart does not mend is no reason for one.
-async fn healthz(State(admin): State<Shared>, request: Request) -> Response {
+async fn healthz(State(admin): State<SharedAdmin>, request: Request) -> Response {
     let answers = timeout(CHANGE_TIMEOUT / 2, admin.service.look(|_, _, _| ()));
     match answers.await {
         Ok(Ok(())) => healthy(&admin, &request),
@@ -392,7 +392,7 @@ async fn healthz(State(admin): State<Shared>, request: Request) -> Response {
 }
 
 /// A member that asks here is helped: the store answers, and somebody leads.
-async fn readyz(State(admin): State<Shared>, request: Request) -> Response {
+async fn readyz(State(admin): State<SharedAdmin>, request: Request) -> Response {
     let status = admin.service.status().borrow().clone();
     if let Some(trouble) = &status.trouble {
         tracing::debug!(%trouble, "not ready");
@@ -421,14 +421,14 @@ fn unready(status: &'static str) -> Response {
     )
 }
 
-async fn metrics(State(admin): State<Shared>, request: Request) -> Answer {
+async fn metrics(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.admit(&request, Permission::Metrics)?;
     let text = admin.metrics.text(&admin.service).await;
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     Ok(reply::reply(StatusCode::OK, kind, text))
 }
 
-async fn fleet(State(admin): State<Shared>, request: Request) -> Answer {
+async fn fleet(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.admit(&request, Permission::Read)?;
     Ok(json(&FleetStatus::from_service(&admin.service).await))
 }
@@ -443,7 +443,7 @@ pub struct WeightBody {
     pub weight: u32,
 }
 
-async fn weight(State(admin): State<Shared>, request: Request) -> Answer {
+async fn weight(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.answer(request, Change::Weight).await
 }
 
@@ -462,7 +462,7 @@ const fn yes() -> bool {
     true
 }
 
-async fn drain(State(admin): State<Shared>, request: Request) -> Answer {
+async fn drain(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.answer(request, Change::Drain).await
 }
 
@@ -476,7 +476,7 @@ pub struct FenceBody {
     pub incarnation: GenerationNumber,
 }
 
-async fn fence(State(admin): State<Shared>, request: Request) -> Answer {
+async fn fence(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.answer(request, Change::Fence).await
 }
 
@@ -488,7 +488,7 @@ pub struct DeregisterBody {
     pub member: u32,
 }
 
-async fn deregister(State(admin): State<Shared>, request: Request) -> Answer {
+async fn deregister(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.answer(request, Change::Deregister).await
 }
 
@@ -589,7 +589,7 @@ fn parts(percent: f64) -> Result<u32, &'static str> {
     }
 }
 
-async fn rollout(State(admin): State<Shared>, request: Request) -> Answer {
+async fn rollout(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     admin.answer(request, Change::Rollout).await
 }
 
@@ -606,7 +606,7 @@ pub struct PreviewBody {
 }
 
 impl PreviewBody {
-    fn what_if(self) -> Result<WhatIf, Refusal> {
+    fn what_if(self) -> Result<WhatIf, AdminError> {
         let micro = |units: Option<u64>| units.map(|units| units.saturating_mul(MICRO));
         Ok(match (self.weight, self.limit) {
             (Some(weight), None) => WhatIf::Weight {
@@ -621,7 +621,7 @@ impl PreviewBody {
             (None, None) => WhatIf::Wanted,
             (Some(_), Some(_)) => {
                 let detail = "write one of `weight` and `limit`, or none for the rules that wait";
-                return Err(Refusal::new(ProblemKind::InvalidField, detail));
+                return Err(AdminError::new(ProblemKind::InvalidField, detail));
             }
         })
     }
@@ -641,9 +641,9 @@ pub struct LimitBody {
     pub burst: Option<u64>,
 }
 
-async fn preview(State(admin): State<Shared>, request: Request) -> Answer {
+async fn preview(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     let (_, body) = admin.body(request, Permission::Read).await?;
-    Ok(json(&admin.preview(body).await.map_err(Refusal)?))
+    Ok(json(&admin.preview(body).await.map_err(AdminError)?))
 }
 
 /// The configuration store was restored from a backup.
@@ -657,7 +657,7 @@ pub struct GenerationBody {
     pub longest_lease_s: u64,
 }
 
-async fn generation(State(admin): State<Shared>, request: Request) -> Answer {
+async fn generation(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     let (by, body): (_, GenerationBody) = admin.authored(request).await?;
     let longest = Duration::from_secs(body.longest_lease_s);
     let command = format!("quell fleet generation {}", body.generation);
@@ -675,12 +675,12 @@ pub struct RestoredBody {
     pub all_heard: bool,
 }
 
-async fn restored(State(admin): State<Shared>, request: Request) -> Answer {
+async fn restored(State(admin): State<SharedAdmin>, request: Request) -> AdminResult {
     let (by, body): (_, RestoredBody) = admin.authored(request).await?;
     if !body.all_heard {
         let detail =
             "send {\"all_heard\": true} once no node can be missing; if one may be, send nothing";
-        return Err(Refusal::new(ProblemKind::InvalidField, detail));
+        return Err(AdminError::new(ProblemKind::InvalidField, detail));
     }
     let end = |record: &mut Record| -> Result<(), String> {
         record.mark_all_heard();

@@ -188,7 +188,7 @@ impl Drop for Charge {
 
 /// Place of the next message in the bytes of a stream.
 #[derive(Debug, Default)]
-struct Place {
+struct StreamPlace {
     head: [u8; HEAD],
     /// Bytes of a head that came.
     has: usize,
@@ -196,7 +196,7 @@ struct Place {
     left: usize,
 }
 
-impl Place {
+impl StreamPlace {
     /// Follows what has come; `begins` is asked about each message that begins, by its length. Returns whether all
     /// of them may.
     fn follow(&mut self, mut came: &[u8], mut begins: impl FnMut(usize) -> bool) -> bool {
@@ -232,7 +232,7 @@ impl Place {
 pub struct Charged<B> {
     body: B,
     charge: Option<Charge>,
-    place: Place,
+    place: StreamPlace,
 }
 
 impl<B> Body for Charged<B>
@@ -324,7 +324,7 @@ where
         let answer = self.service.call(request.map(|body| Charged {
             body,
             charge,
-            place: Place::default(),
+            place: StreamPlace::default(),
         }));
         Box::pin(async move {
             let answer = answer.await?;
@@ -435,7 +435,7 @@ mod tests {
         };
         let bytes = [3, 0, 300, 1].map(message).concat();
         for size in 1..20 {
-            let (mut place, mut begun) = (Place::default(), Vec::new());
+            let (mut place, mut begun) = (StreamPlace::default(), Vec::new());
             for came in bytes.chunks(size) {
                 assert!(place.follow(came, |length| {
                     begun.push(length);
@@ -444,7 +444,7 @@ mod tests {
             }
             assert_eq!(begun, [3, 0, 300, 1], "{size}");
         }
-        let mut place = Place::default();
+        let mut place = StreamPlace::default();
         assert!(!place.follow(&bytes, |length| length < 300));
     }
 }

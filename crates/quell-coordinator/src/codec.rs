@@ -23,12 +23,12 @@ pub const FORMAT: u8 = 1;
 
 /// Kind of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CodecKind {
     Record,
     Snapshot,
 }
 
-impl Kind {
+impl CodecKind {
     const fn magic(self) -> [u8; 2] {
         match self {
             Self::Record => *b"qr",
@@ -69,7 +69,7 @@ pub enum CodecError {
 /// # Errors
 /// [`CodecError::TooLarge`].
 pub fn encode_record(record: &Record) -> Result<Vec<u8>, CodecError> {
-    let bytes = encode(Kind::Record, &record::RecordMessage::new(record));
+    let bytes = encode(CodecKind::Record, &record::RecordMessage::new(record));
     if bytes.len() > MAX_WRITE - 1_024 {
         return Err(CodecError::TooLarge { bytes: bytes.len() });
     }
@@ -103,17 +103,17 @@ pub fn check_room(record: &Record) -> Result<(), CodecError> {
 /// # Errors
 /// [`CodecError`].
 pub fn decode_record(bytes: &[u8]) -> Result<Record, CodecError> {
-    decode::<record::RecordMessage>(Kind::Record, bytes)?.record()
+    decode::<record::RecordMessage>(CodecKind::Record, bytes)?.record()
 }
 
-fn encode(kind: Kind, message: &impl Message) -> Vec<u8> {
+fn encode(kind: CodecKind, message: &impl Message) -> Vec<u8> {
     let mut bytes = kind.magic().to_vec();
     bytes.push(FORMAT);
     bytes.extend(message.encode_to_vec());
     bytes
 }
 
-fn decode<M: Message + Default>(kind: Kind, bytes: &[u8]) -> Result<M, CodecError> {
+fn decode<M: Message + Default>(kind: CodecKind, bytes: &[u8]) -> Result<M, CodecError> {
     let Some(([one, two, format], body)) = bytes.split_first_chunk::<3>() else {
         return Err(CodecError::Damaged("it is too short"));
     };

@@ -25,7 +25,7 @@ use axum::response::Response;
 use axum::routing::get;
 use quell_host::console::mount::mount;
 use quell_host::console::page::{Done, Fields, Menu, Viewer};
-use quell_host::console::rules;
+use quell_host::console::rule_pages;
 use quell_host::console::shell::Shell;
 use quell_host::rules_host::RulesHost;
 use quell_host::shell_word::quoted;
@@ -94,7 +94,7 @@ impl Console {
             .route("/console/node/{member}", get(pages::node).post(pages::act))
             .with_state(Arc::clone(self));
         let identify = middleware::from_fn_with_state(Arc::clone(&self.shell), identify);
-        let pages = pages.merge(rules::routes(&self.shell, Arc::clone(&self.rules)));
+        let pages = pages.merge(rule_pages::routes(&self.shell, Arc::clone(&self.rules)));
         let candidate = self.shell.candidate(Arc::clone(&self.rules));
         mount(&self.shell, pages).merge(candidate).layer(identify)
     }

@@ -18,8 +18,8 @@ use quell_fleet::proto;
 use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
 use quell_fleet::proto::response::Kind;
 use quell_fleet::proto::{NodeSeen, RulesSeen};
-use quell_fleet::rules;
 use quell_fleet::wire::{self, MAX_MESSAGE, MAX_REQUEST};
+use quell_fleet::wire_rules;
 use quell_shares::message::{Join, NoSeat, Request, Response};
 use quell_shares::plan::{MemberId, Name};
 use tokio::sync::mpsc;
@@ -211,14 +211,14 @@ struct MemberStream {
 type Attachments = (Option<RulesSeen>, Option<NodeSeen>);
 
 /// Reason why a stream ends.
-enum End {
+enum StreamEnd {
     /// The other end is gone, or has said that it is.
     Gone,
     /// It is told.
     Told(Status),
 }
 
-impl From<Status> for End {
+impl From<Status> for StreamEnd {
     fn from(status: Status) -> Self {
         Self::Told(status)
     }
@@ -231,7 +231,7 @@ impl MemberStream {
             self.service.rule_distribution().forget(member, self.stream);
             self.service.seen().forget(member, self.stream);
         }
-        if let End::Told(status) = end {
+        if let StreamEnd::Told(status) = end {
             let remote = self.peer.as_ref().map(|peer| peer.remote.to_string());
             let (name, reason) = (&self.visitor.name, status.message());
             tracing::debug!(?remote, %name, %reason, "ending the stream of a node");
@@ -240,7 +240,7 @@ impl MemberStream {
         }
     }
 
-    async fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+    async fn serve(&mut self) -> Result<std::convert::Infallible, StreamEnd> {
         let mut pace = Pace::begin();
         let late = || Status::deadline_exceeded("a stream begins with a request");
         let first = timeout(FIRST, self.next(&mut pace)).await;
@@ -284,7 +284,7 @@ impl MemberStream {
                 Ok(()) = rules.changed() => self.hand_out().await?,
                 Ok(()) = candidates.changed() => self.hand_out_candidate(member).await?,
                 Ok(()) = judged.changed() => self.hand_out_judged(member).await?,
-                () = answers.closed() => return Err(End::Gone),
+                () = answers.closed() => return Err(StreamEnd::Gone),
                 () = sleep_until(silent) => {
                     let text = "no request came for two minutes: begin another stream";
                     return Err(Status::deadline_exceeded(text).into());
@@ -294,9 +294,9 @@ impl MemberStream {
     }
 
     /// The next request, when the pace allows it. Cancelling this loses nothing.
-    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Attachments), End> {
+    async fn next(&mut self, pace: &mut Pace) -> Result<(Request, Attachments), StreamEnd> {
         sleep_until(pace.ready()).await;
-        let mut request = self.requests.message().await?.ok_or(End::Gone)?;
+        let mut request = self.requests.message().await?.ok_or(StreamEnd::Gone)?;
         pace.took(request.encoded_len());
         let beside = (request.rules.take(), request.seen.take());
         let request = wire::decode_request(request);
@@ -328,7 +328,7 @@ impl MemberStream {
 
     /// Gives the member the rules that it is to have, if it follows those of the fleet and has others. Only a
     /// leader does: another one may have older rules.
-    async fn hand_out(&mut self) -> Result<(), End> {
+    async fn hand_out(&mut self) -> Result<(), StreamEnd> {
         let Some((member, has)) = &self.rules else {
             return Ok(());
         };
@@ -342,13 +342,13 @@ impl MemberStream {
         self.check(member)?;
         self.rules = Some((member, Some(due.head().clone())));
         let encode = || proto::Response {
-            kind: Some(Kind::Rules(rules::encode(&due))),
+            kind: Some(Kind::Rules(wire_rules::encode(&due))),
         };
         self.send(due.text.len() + BESIDE_TEXT, encode).await
     }
 
     /// Gives the member the candidate, if it runs such and has another one. The leader's counts.
-    async fn hand_out_candidate(&mut self, member: MemberId) -> Result<(), End> {
+    async fn hand_out_candidate(&mut self, member: MemberId) -> Result<(), StreamEnd> {
         let candidate = self.service.rule_distribution().candidate();
         if self.candidate.is_none_or(|has| has == candidate.id) || !self.service.leads() {
             return Ok(());
@@ -363,7 +363,7 @@ impl MemberStream {
     }
 
     /// Gives the member the names of the rules that are judged, if it counts such and has others. The leader's count.
-    async fn hand_out_judged(&mut self, member: MemberId) -> Result<(), End> {
+    async fn hand_out_judged(&mut self, member: MemberId) -> Result<(), StreamEnd> {
         let judged = self.service.rule_distribution().judged();
         let has = self.judged.as_deref();
         if has.is_none_or(|has| *has == *judged) || !self.service.leads() {
@@ -376,13 +376,13 @@ impl MemberStream {
         self.send_made(proto::Response { kind }).await
     }
 
-    async fn connect(&self, member: MemberId) -> Result<Outbox, End> {
+    async fn connect(&self, member: MemberId) -> Result<Outbox, StreamEnd> {
         let outbox = self.service.connect(member).await;
         Ok(outbox.map_err(|stopped| Status::unavailable(stopped.to_string()))?)
     }
 
     /// Has the leader answer a request, if it is one that this visitor may make.
-    async fn pass(&mut self, request: Request) -> Result<(), End> {
+    async fn pass(&mut self, request: Request) -> Result<(), StreamEnd> {
         if let Request::Join(join) = &request {
             self.visitor
                 .terms
@@ -415,7 +415,7 @@ impl MemberStream {
     }
 
     /// Refuses a member that is no longer let in.
-    fn check(&mut self, member: MemberId) -> Result<(), End> {
+    fn check(&mut self, member: MemberId) -> Result<(), StreamEnd> {
         let version = self.gate.version();
         if version != self.version {
             let shown = self.credentials.shown();
@@ -432,7 +432,7 @@ impl MemberStream {
         Ok(())
     }
 
-    async fn answer(&self, answer: &Response) -> Result<(), End> {
+    async fn answer(&self, answer: &Response) -> Result<(), StreamEnd> {
         let leader = match answer {
             Response::Elsewhere { .. } => self.service.leader(),
             _ => None,
@@ -442,12 +442,16 @@ impl MemberStream {
     }
 
     /// Sends an answer that is made.
-    async fn send_made(&self, answer: proto::Response) -> Result<(), End> {
+    async fn send_made(&self, answer: proto::Response) -> Result<(), StreamEnd> {
         self.send(answer.encoded_len(), || answer).await
     }
 
     /// Makes an answer of at most so many bytes when there is room for it, and sends it.
-    async fn send(&self, most: usize, encode: impl FnOnce() -> proto::Response) -> Result<(), End> {
+    async fn send(
+        &self,
+        most: usize,
+        encode: impl FnOnce() -> proto::Response,
+    ) -> Result<(), StreamEnd> {
         let until = Instant::now() + UNREAD;
         let (unread, most) = (&self.unread, most + HEAD);
         let room = timeout_at(until, unread.make_room(most)).await;
@@ -459,12 +463,12 @@ impl MemberStream {
                 self.service.answered();
                 Ok(())
             }
-            Ok(Err(_)) | Err(_) => Err(End::Gone),
+            Ok(Err(_)) | Err(_) => Err(StreamEnd::Gone),
         }
     }
 
     /// Reason why an outbox has ended.
-    fn replaced(&self) -> End {
+    fn replaced(&self) -> StreamEnd {
         let status = match self.service.has_stopped() {
             true => Status::unavailable("the coordinator has stopped"),
             false => Status::aborted("the member has begun another stream"),

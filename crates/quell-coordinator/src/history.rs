@@ -29,9 +29,9 @@ const MAX_IN_FILE: usize = 100_000;
 /// First bytes of the file.
 const FORMAT: &[u8] = b"quell shares 1\n";
 
-/// Counts of a limit in some time: units, of a rate so many as it stands for in that time.
+/// LimitCounts of a limit in some time: units, of a rate so many as it stands for in that time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Counts {
+pub(crate) struct LimitCounts {
     pub(crate) limit: f32,
     pub(crate) may_use: f32,
     pub(crate) demand: f32,
@@ -58,10 +58,10 @@ pub(crate) struct Share {
 }
 
 /// By the names of the limits.
-type Limits = BTreeMap<String, Series<Counts>>;
+type Limits = BTreeMap<String, Series<LimitCounts>>;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Kept {
+struct KeptHistory {
     hour: Limits,
     day: Limits,
 }
@@ -83,8 +83,8 @@ struct AnsweredUnits {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    kept: Kept,
+struct HistoryState {
+    kept: KeptHistory,
     last: LastLook,
     looks: u64,
 }
@@ -92,11 +92,11 @@ struct State {
 /// The last hour and the last day of a fleet, while this coordinator led.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    state: Mutex<State>,
+    state: Mutex<HistoryState>,
     file: Option<PathBuf>,
 }
 
-impl Numbers for Counts {
+impl Numbers for LimitCounts {
     fn add(&mut self, later: &Self) {
         for (sum, more) in [
             (&mut self.limit, later.limit),
@@ -133,7 +133,7 @@ impl Share {
     }
 }
 
-impl Counts {
+impl LimitCounts {
     /// Units as a percentage of what calls asked for.
     pub(crate) fn percent(&self, units: f32) -> Option<f32> {
         (self.asked > 0.0).then(|| units / self.asked * 100.0)
@@ -153,7 +153,7 @@ fn drawn(number: f64) -> f32 {
 
 /// Units a second.
 #[expect(clippy::cast_precision_loss, reason = "it is only drawn")]
-pub(crate) fn per_s(point: &Point<Counts>, units: f32) -> f32 {
+pub(crate) fn per_s(point: &Point<LimitCounts>, units: f32) -> f32 {
     units * 1_000.0 / point.millis.max(1) as f32
 }
 
@@ -162,9 +162,9 @@ fn units(per_s: f64) -> f32 {
     drawn(per_s * LOOK_EVERY as f64)
 }
 
-/// Counts to add to the limits of a fleet.
-fn look(status: &FleetStatus) -> BTreeMap<&str, Counts> {
-    let mut limits: BTreeMap<&str, Counts> = BTreeMap::new();
+/// LimitCounts to add to the limits of a fleet.
+fn look(status: &FleetStatus) -> BTreeMap<&str, LimitCounts> {
+    let mut limits: BTreeMap<&str, LimitCounts> = BTreeMap::new();
     for limit in &status.limits {
         limits.entry(&limit.name).or_default().limit += units(limit.most());
     }
@@ -221,7 +221,7 @@ impl LastLook {
 
     /// Adds what was answered since `before`: nothing of a limit that was not there, or if another leader has heard
     /// it.
-    fn add_since(&self, before: &Self, limits: &mut BTreeMap<&str, Counts>) {
+    fn add_since(&self, before: &Self, limits: &mut BTreeMap<&str, LimitCounts>) {
         if self.epoch != before.epoch {
             return;
         }
@@ -241,7 +241,7 @@ impl LastLook {
     }
 }
 
-impl Kept {
+impl KeptHistory {
     fn spans(&mut self) -> [(Span, &mut Limits); 2] {
         [(Span::Hour, &mut self.hour), (Span::Day, &mut self.day)]
     }
@@ -268,14 +268,16 @@ impl History {
     /// Reads this file, to which more is added.
     pub(crate) fn open(file: Option<PathBuf>) -> Self {
         let read = |file: &PathBuf| read_history(file, FORMAT);
-        let kept = file.as_ref().map_or_else(|| Ok(Kept::default()), read);
+        let kept = file
+            .as_ref()
+            .map_or_else(|| Ok(KeptHistory::default()), read);
         let kept = kept.unwrap_or_else(|error| {
             tracing::warn!(?file, %error, "cannot read the shares over time; a new history begins");
-            Kept::default()
+            KeptHistory::default()
         });
-        let state = State {
+        let state = HistoryState {
             kept,
-            ..State::default()
+            ..HistoryState::default()
         };
         Self {
             state: Mutex::new(state),
@@ -293,7 +295,7 @@ impl History {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HistoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -337,7 +339,7 @@ impl History {
     }
 
     /// The steps of a limit.
-    pub(crate) fn series(&self, limit: &str, span: Span) -> Option<Series<Counts>> {
+    pub(crate) fn series(&self, limit: &str, span: Span) -> Option<Series<LimitCounts>> {
         let kept = &self.state().kept;
         let limits = if span == Span::Day {
             &kept.day
@@ -384,7 +386,12 @@ pub(crate) mod tests {
     }
 
     /// The steps of a limit: when each began, and what is said of it.
-    fn steps<R>(history: &History, limit: &str, span: Span, of: fn(&Counts) -> R) -> Vec<(i64, R)> {
+    fn steps<R>(
+        history: &History,
+        limit: &str,
+        span: Span,
+        of: fn(&LimitCounts) -> R,
+    ) -> Vec<(i64, R)> {
         let series = history.series(limit, span).unwrap_or_default();
         let points = series.points();
         points.map(|point| (point.at, of(&point.counts))).collect()
@@ -430,7 +437,7 @@ pub(crate) mod tests {
         ] {
             history.add_at(&heard(epoch, 1, totals), at);
         }
-        let answered = |counts: &Counts| [counts.asked, counts.refused, counts.degraded];
+        let answered = |counts: &LimitCounts| [counts.asked, counts.refused, counts.degraded];
         assert_eq!(
             steps(&history, "api", Span::Hour, answered),
             [
@@ -462,7 +469,7 @@ pub(crate) mod tests {
         moved.limits[1].asked_total += 7.0;
         history.add_at(&moved, 20);
         history.add_at(&of([9_200.0, 920.0, 92.0]), 30);
-        let answered = |counts: &Counts| {
+        let answered = |counts: &LimitCounts| {
             let shares = counts
                 .shares
                 .iter()

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quell::rule_store::{Head, Version, text_digest};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
-use quell_fleet::rules::MAX_RULES;
 use quell_fleet::seen::{LONGEST_WHY, MAX_ANSWERS, bounded_candidate};
+use quell_fleet::wire_rules::MAX_RULES;
 use quell_shares::message::Totals;
 use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
@@ -79,12 +79,12 @@ pub struct Versions {
 
 /// A version, and the whole digest of its text: who pushes texts could find two with the same beginning of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+struct KnownVersion {
     digest: Name,
     version: Arc<Version>,
 }
 
-impl Known {
+impl KnownVersion {
     fn new(version: Arc<Version>) -> Self {
         let digest = text_digest(&version.text).into();
         Self { digest, version }
@@ -94,9 +94,9 @@ impl Known {
 /// Texts that are known: the newest, and some before it.
 #[derive(Debug, Default)]
 struct Texts {
-    newest: Option<Known>,
+    newest: Option<KnownVersion>,
     /// The latest first.
-    older: VecDeque<Known>,
+    older: VecDeque<KnownVersion>,
     /// `None` while no record is known that may be followed.
     recorded_rules: Option<Arc<RecordedRules>>,
     /// True if this coordinator leads.
@@ -114,7 +114,7 @@ impl Texts {
     }
 
     /// Keeps this one as well, the newest of those with its text.
-    fn add(&mut self, older: Known) {
+    fn add(&mut self, older: KnownVersion) {
         let Self {
             newest,
             recorded_rules,
@@ -204,7 +204,7 @@ impl RuleDistribution {
             return self.refuse(why);
         }
         lock(&self.trouble).refused = None;
-        let newest = Known::new(version);
+        let newest = KnownVersion::new(version);
         let mut texts = lock(&self.texts);
         if texts.newest.as_ref() == Some(&newest) {
             return;
@@ -219,7 +219,7 @@ impl RuleDistribution {
     /// Has older versions for nodes: those whose texts are in force or rolled out, and not known
     /// ([`RuleDistribution::missing`]).
     pub fn add(&self, older: Vec<Arc<Version>>) {
-        let older: Vec<Known> = older.into_iter().map(Known::new).collect();
+        let older: Vec<KnownVersion> = older.into_iter().map(KnownVersion::new).collect();
         let mut texts = lock(&self.texts);
         for known in older {
             texts.add(known);
@@ -639,7 +639,7 @@ mod tests {
     #[test]
     fn texts_whose_digests_begin_alike_are_two() {
         let rule_distribution = RuleDistribution::default();
-        let alike = |digest: &str, version: Arc<Version>| Known {
+        let alike = |digest: &str, version: Arc<Version>| KnownVersion {
             digest: format!("0123456789ab{digest}").into(),
             version,
         };

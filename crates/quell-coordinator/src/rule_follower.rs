@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use quell::rule_store::{Draft, Version, text_digest};
 use quell_core::rule::DomainRules;
-use quell_fleet::rules::MAX_RULES;
+use quell_fleet::wire_rules::MAX_RULES;
 use quell_host::candidate::{About, CandidateStatus};
 use quell_host::config::field;
 use quell_host::file_watch::Watch;
@@ -20,11 +20,11 @@ use quell_shares::plan::Name;
 use tokio::sync::{Notify, watch};
 
 use crate::config::{Config, EtcdAccess, Terms};
+use crate::config_rules::open_etcd;
 use crate::console::ROLLOUT;
 use crate::error::ServeError;
 use crate::leader::{Changes, Service, Wanted};
 use crate::metrics::Metrics;
-use crate::rules::open_etcd;
 use crate::trail::{Author, Trail};
 
 mod candidate;

@@ -35,7 +35,7 @@ pub struct Lease(pub i64);
 
 /// A key with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoredEntry {
     /// The value.
     pub value: Vec<u8>,
     /// The revision that created the key; a key that was deleted and created again has a new one.
@@ -52,7 +52,7 @@ pub struct Listing {
     /// The revision of the store.
     pub revision: u64,
     /// The entries by their whole keys.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, StoredEntry>,
 }
 
 /// A condition of a transaction.
@@ -160,7 +160,7 @@ pub struct Change {
     /// The whole key.
     pub key: String,
     /// Its entry now; `None` if it was deleted.
-    pub entry: Option<Entry>,
+    pub entry: Option<StoredEntry>,
 }
 
 /// Reason why a call failed.

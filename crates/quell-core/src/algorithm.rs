@@ -41,7 +41,7 @@ pub mod warm_up;
 use concurrency::{Concurrency, PermitEngine};
 use fixed_window::{CalendarEngine, FixedEngine, FixedWindow};
 use leaky_bucket::{LeakyBucket, LeakyEngine};
-use narrow::Numbers;
+use narrow::NarrowNumbers;
 use refill::RefillEngine;
 use sliding_log::{LogEngine, SlidingLog};
 use sliding_window::{SegmentEngine, SlidingWindow};
@@ -247,19 +247,25 @@ ask_inner! {
 
 impl Engine {
     /// The engine of a limit with the same shape and these numbers.
-    pub(crate) fn with_numbers(&self, numbers: &Numbers) -> Self {
+    pub(crate) fn with_numbers(&self, numbers: &NarrowNumbers) -> Self {
         match (self, numbers) {
-            (Self::Token(_), Numbers::Bucket(numbers)) => {
+            (Self::Token(_), NarrowNumbers::Bucket(numbers)) => {
                 Self::Token(TokenEngine::plain(numbers.wide()))
             }
-            (Self::Leaky(engine), Numbers::Bucket(numbers)) => {
+            (Self::Leaky(engine), NarrowNumbers::Bucket(numbers)) => {
                 Self::Leaky(engine.with_gcra(numbers.wide()))
             }
-            (Self::Fixed(engine), Numbers::Max(max)) => Self::Fixed(engine.with_limit(*max)),
-            (Self::Calendar(engine), Numbers::Max(max)) => Self::Calendar(engine.with_limit(*max)),
-            (Self::Segments(engine), Numbers::Max(max)) => Self::Segments(engine.with_limit(*max)),
-            (Self::Log(engine), Numbers::Max(max)) => Self::Log(engine.with_limit(*max)),
-            (Self::Permits(engine), Numbers::Max(max)) => Self::Permits(engine.with_limit(*max)),
+            (Self::Fixed(engine), NarrowNumbers::Max(max)) => Self::Fixed(engine.with_limit(*max)),
+            (Self::Calendar(engine), NarrowNumbers::Max(max)) => {
+                Self::Calendar(engine.with_limit(*max))
+            }
+            (Self::Segments(engine), NarrowNumbers::Max(max)) => {
+                Self::Segments(engine.with_limit(*max))
+            }
+            (Self::Log(engine), NarrowNumbers::Max(max)) => Self::Log(engine.with_limit(*max)),
+            (Self::Permits(engine), NarrowNumbers::Max(max)) => {
+                Self::Permits(engine.with_limit(*max))
+            }
             // Its shape has the numbers.
             (engine, _) => engine.clone(),
         }

@@ -129,12 +129,12 @@ pub struct LimitSet<'r> {
 struct Origins {
     /// Number of descriptors of the query.
     descriptors: usize,
-    pairs: Vec<Origin>,
+    pairs: Vec<DescriptorOrigin>,
 }
 
 /// Link from a charge to its descriptor.
 #[derive(Clone, Copy, Debug)]
-struct Origin {
+struct DescriptorOrigin {
     /// The descriptor's index in the query.
     descriptor: usize,
     /// The charge's index in the set.
@@ -272,7 +272,7 @@ impl<'r> LimitSet<'r> {
         origins.map_or(1, |origins| origins.descriptors)
     }
 
-    /// Origin of the cost of each charge.
+    /// DescriptorOrigin of the cost of each charge.
     #[must_use]
     pub fn cost_origins(&self) -> Vec<CostOrigin> {
         let mut all = alloc::vec![CostOrigin::default(); self.charges().len()];
@@ -339,7 +339,7 @@ impl<'r> LimitSet<'r> {
                 Some(other) => other.cost = other.cost.saturating_add(charge.cost),
                 None => merged.push(charge),
             }
-            pairs.push(Origin {
+            pairs.push(DescriptorOrigin {
                 descriptor,
                 place,
                 fixed,

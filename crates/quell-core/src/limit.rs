@@ -11,7 +11,7 @@ use siphasher::sip128::SipHasher13;
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
 use crate::algorithm::leaky_bucket::LeakyBucket;
-use crate::algorithm::narrow::{NarrowGcra, Numbers};
+use crate::algorithm::narrow::{NarrowGcra, NarrowNumbers};
 use crate::algorithm::sliding_log::SlidingLog;
 use crate::algorithm::sliding_window::SlidingWindow;
 use crate::algorithm::token_bucket::TokenBucket;
@@ -41,7 +41,7 @@ use crate::time::{Monotonic, Now};
 #[derive(Clone, Debug)]
 pub struct Limit {
     /// In the limit itself: a decision needs nothing else of most limits, so it reads one cache line.
-    numbers: Numbers,
+    numbers: NarrowNumbers,
     shape: LimitShape,
 }
 
@@ -55,11 +55,11 @@ pub struct LimitShape(Arc<Contract>);
 
 #[derive(Clone, Debug)]
 struct Contract {
-    /// Without the numbers ([`Numbers::take_out_of`]).
+    /// Without the numbers ([`NarrowNumbers::take_out_of`]).
     spec: LimitSpec,
     /// With the numbers of the limit for which it was made.
     engine: Engine,
-    numbers: Numbers,
+    numbers: NarrowNumbers,
 }
 
 impl PartialEq for LimitShape {
@@ -144,7 +144,7 @@ impl Limit {
     }
 
     pub(crate) fn from_parts(mut spec: LimitSpec, engine: Engine) -> Self {
-        let numbers = Numbers::new(&engine);
+        let numbers = NarrowNumbers::new(&engine);
         numbers.take_out_of(&mut spec.algorithm);
         Self {
             numbers,
@@ -303,7 +303,7 @@ impl Limit {
     #[inline]
     pub(crate) const fn bucket(&self) -> Option<&NarrowGcra> {
         match &self.numbers {
-            Numbers::Bucket(numbers) => Some(numbers),
+            NarrowNumbers::Bucket(numbers) => Some(numbers),
             _ => None,
         }
     }

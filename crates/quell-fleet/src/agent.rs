@@ -17,8 +17,8 @@
 mod connection;
 mod connector;
 mod file;
+mod fleet_rules;
 mod rights;
-mod rules;
 mod seen;
 mod status;
 mod task;
@@ -40,7 +40,7 @@ pub use quell_shares::plan::MemberId;
 pub use self::connection::{CoordinatorUrl, Credentials, NotNamed, Token};
 pub use self::connector::Connector;
 pub use self::file::FileError;
-pub use self::rules::FleetRules;
+pub use self::fleet_rules::FleetRules;
 pub use self::seen::SeenSlot;
 pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
 
@@ -88,7 +88,7 @@ pub enum FleetError {
 }
 
 /// A word to the task.
-enum Command {
+enum AgentCommand {
     Leave(oneshot::Sender<bool>),
 }
 
@@ -99,7 +99,7 @@ pub struct Fleet {
     shares: Shares,
     rules: Option<Arc<FleetRules>>,
     seen: SeenSlot,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<AgentCommand>,
     status: watch::Receiver<Arc<FleetStatus>>,
     task: JoinHandle<()>,
 }
@@ -190,7 +190,7 @@ impl Fleet {
     /// its part at once. Returns whether a coordinator has confirmed that within [`FAREWELL`].
     pub async fn leave(mut self) -> bool {
         let (tell, told) = oneshot::channel();
-        if self.commands.send(Command::Leave(tell)).await.is_err() {
+        if self.commands.send(AgentCommand::Leave(tell)).await.is_err() {
             return false;
         }
         let confirmed = tokio::time::timeout(FAREWELL, told).await;

@@ -81,10 +81,10 @@ use tonic_prost as _;
 
 pub mod agent;
 pub mod disk;
-pub mod rules;
 pub mod seen;
 pub mod terms;
 pub mod wire;
+pub mod wire_rules;
 
 /// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.
 pub mod proto {

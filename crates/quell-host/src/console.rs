@@ -12,7 +12,7 @@ pub mod host;
 pub mod key_table;
 pub mod mount;
 pub mod page;
-pub mod rules;
+pub mod rule_pages;
 mod rules_pages;
 pub mod session;
 pub mod shell;

@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub struct StoredRules {
     store: Arc<dyn RuleStore>,
-    state: Mutex<State>,
+    state: Mutex<StoredState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StoredState {
     /// The version that was read last, with mistakes or without.
     latest: Option<Arc<Version>>,
     /// The version that decides.

@@ -13,13 +13,13 @@ const LINES: usize = 8;
 /// `N` numbers that only grow.
 #[derive(Debug)]
 pub struct Tally<const N: usize> {
-    lines: Box<[Line<N>]>,
+    lines: Box<[NumberLine<N>]>,
 }
 
 /// Numbers in cache lines of their own.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line<const N: usize>([AtomicU64; N]);
+struct NumberLine<const N: usize>([AtomicU64; N]);
 
 static NEXT_LINE: AtomicUsize = AtomicUsize::new(0);
 
@@ -29,7 +29,7 @@ thread_local! {
 
 impl<const N: usize> Default for Tally<N> {
     fn default() -> Self {
-        let line = || Line([const { AtomicU64::new(0) }; N]);
+        let line = || NumberLine([const { AtomicU64::new(0) }; N]);
         Self {
             lines: (0..LINES).map(|_| line()).collect(),
         }
@@ -59,7 +59,7 @@ impl<const N: usize> Tally<N> {
 
     /// Number `index`.
     pub fn sum(&self, index: usize) -> u64 {
-        let of_line = |line: &Line<N>| {
+        let of_line = |line: &NumberLine<N>| {
             let number = line.0.get(index);
             number.map_or(0, |number| number.load(Ordering::Relaxed))
         };

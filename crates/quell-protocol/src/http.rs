@@ -5,7 +5,7 @@ mod ask;
 mod authorize;
 mod bearer;
 mod body;
-mod hold;
+mod hold_bodies;
 mod json;
 mod path;
 mod problem;
@@ -26,7 +26,7 @@ pub use body::{
     Acquire, KeyRequest, Reserve, parse_acquire, parse_key, parse_key_name, parse_query,
     parse_reserve,
 };
-pub use hold::{ActualBody, EndBody, EndedBody, parse_end};
+pub use hold_bodies::{ActualBody, EndBody, EndedBody, parse_end};
 pub use json::BodyError;
 pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind, WOULD_REFUSE};
 pub use quell_core::rate_limit_fields::{

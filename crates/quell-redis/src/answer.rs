@@ -13,7 +13,7 @@ use quell_core::time::Wall;
 
 use crate::encode::{LimitNumbers, NONE, micros_down, number};
 use crate::link::Failure;
-use crate::ticks::{Span, Ticks, narrow};
+use crate::ticks::{TickSpan, Ticks, narrow};
 
 const FITS: u8 = 1;
 const BANNED: u8 = 2;
@@ -323,7 +323,7 @@ fn view_bucket(
     (cost, taken): (u64, u64),
 ) -> LimitView {
     let interval = u128::from(ticks.interval);
-    let ahead = ticks.ticks(Span {
+    let ahead = ticks.ticks(TickSpan {
         units: natural(raw.x),
         parts: natural(raw.y),
     });

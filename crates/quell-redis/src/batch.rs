@@ -37,7 +37,7 @@ use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
 use crate::answer::strange;
-use crate::flow::{MAX_WAIT, Queue, Window};
+use crate::flow::{FlowWindow, MAX_WAIT, Queue};
 use crate::link::{Failure, Link};
 use crate::opcode::Opcode;
 use crate::script::{DECIDE, DECIDE_BATCH, ScriptArgs};
@@ -72,14 +72,14 @@ pub(crate) struct Batcher {
     /// True if calls that wait at the same time may go together: they may not on a cluster, where a script
     /// sees one slot.
     is_batching: bool,
-    state: Mutex<State>,
+    state: Mutex<BatchState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct BatchState {
     waiting: Queue<QueuedCall>,
     /// Number of calls that a batch may have now.
-    window: Window,
+    window: FlowWindow,
     /// Instant of the last answer.
     last_answer: Instant,
     /// Script calls that were sent and not answered.
@@ -89,7 +89,7 @@ struct State {
     /// Number of calls sent alone that were given up.
     given_up: u64,
     /// True while a task is about to send a batch. If not, calls are queued only because
-    /// [`State::max_in_flight`] are in flight.
+    /// [`BatchState::max_in_flight`] are in flight.
     is_sending: bool,
     /// True if the server answered the last script call, and also a batch before it.
     is_settled: bool,
@@ -97,11 +97,11 @@ struct State {
     singles: u8,
 }
 
-impl State {
+impl BatchState {
     fn new(timeout: Duration) -> Self {
         Self {
             waiting: Queue::new(timeout * MAX_WAIT),
-            window: Window::new(MIN_BATCH, MAX_BATCH, timeout / 4),
+            window: FlowWindow::new(MIN_BATCH, MAX_BATCH, timeout / 4),
             last_answer: Instant::now(),
             in_flight: 0,
             alone: 0,
@@ -141,7 +141,7 @@ struct InFlightCall {
     /// True if the batch had as many calls as it may have.
     was_full: bool,
     is_answered: bool,
-    /// For a call that was sent alone: [`State::given_up`] at that time.
+    /// For a call that was sent alone: [`BatchState::given_up`] at that time.
     alone: Option<u64>,
 }
 
@@ -198,7 +198,7 @@ fn fail_all(queued: Vec<QueuedCall>, failure: &Failure) {
 }
 
 /// Way of a new call.
-enum Entry {
+enum CallWay {
     /// Its caller sends it, alone.
     Alone(InFlightCall),
     /// The call is queued for a batch. The flag says whether a call that was sent alone is in flight, and
@@ -233,7 +233,7 @@ impl Batcher {
             link: Arc::clone(link),
             timeout,
             is_batching: is_batching && !link.is_spread(),
-            state: Mutex::new(State::new(timeout)),
+            state: Mutex::new(BatchState::new(timeout)),
         })
     }
 
@@ -256,13 +256,13 @@ impl Batcher {
             return self.alone(args).await;
         }
         let outcome = match self.enqueue(args)? {
-            Entry::Alone(mut in_flight_call) => {
+            CallWay::Alone(mut in_flight_call) => {
                 let answer = self.alone(args).await;
                 in_flight_call.is_answered = is_answer(&answer);
                 return answer;
             }
-            Entry::Queued(outcome, false) => outcome.await,
-            Entry::Queued(mut outcome, true) => {
+            CallWay::Queued(outcome, false) => outcome.await,
+            CallWay::Queued(mut outcome, true) => {
                 let longest = self.timeout * (MAX_WAIT + 2);
                 match select(&mut outcome, pin!(sync::sleep(longest))).await {
                     Either::Left((outcome, _)) => outcome,
@@ -290,14 +290,14 @@ impl Batcher {
     }
 
     /// Decides whether a call is sent alone, and queues it if not.
-    fn enqueue(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<Entry, Failure> {
+    fn enqueue(self: &Arc<Self>, args: &Arc<ScriptArgs>) -> Result<CallWay, Failure> {
         let mut state = self.state.lock();
         if state.is_sent_alone() {
             state.in_flight += 1;
             state.alone += 1;
             let mut in_flight_call = InFlightCall::new(self, 1, false);
             in_flight_call.alone = Some(state.given_up);
-            return Ok(Entry::Alone(in_flight_call));
+            return Ok(CallWay::Alone(in_flight_call));
         }
         let (caller, outcome) = oneshot::channel();
         let args = Arc::clone(args);
@@ -307,7 +307,7 @@ impl Batcher {
         entered.map_err(|_| Failure::Overloaded)?;
         let is_beside_one_alone = state.alone > 0;
         self.start_sending(state);
-        Ok(Entry::Queued(outcome, is_beside_one_alone))
+        Ok(CallWay::Queued(outcome, is_beside_one_alone))
     }
 
     /// Stops counting the calls that were sent alone as in flight: their callers may have stopped
@@ -322,7 +322,7 @@ impl Batcher {
 
     /// Spawns the task that sends the queue, if the queue may be sent now and there is no such task yet.
     /// Unlocks the state before: a runtime that is shutting down drops the task at once, which locks it.
-    fn start_sending(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+    fn start_sending(self: &Arc<Self>, mut state: MutexGuard<'_, BatchState>) {
         if state.waiting.is_empty() || state.is_sending {
             return;
         }
@@ -505,7 +505,7 @@ mod tests {
     fn few_callers_leave_by_themselves_and_many_together() {
         let ours = batcher(Duration::from_secs(1));
         assert!(ours.state.lock().is_sent_alone());
-        let one_in_flight = |state: &mut State| {
+        let one_in_flight = |state: &mut BatchState| {
             (state.in_flight, state.is_settled) = (1, true);
             state.is_sent_alone()
         };

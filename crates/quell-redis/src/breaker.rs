@@ -36,13 +36,13 @@ const PROBE_TIME: Duration = Duration::from_secs(5);
 /// Decides whether a call may try the store.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
     /// True if `state` is open; read without the lock.
     is_open: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum BreakerState {
     Closed {
         failures: u32,
         /// Instant of the first of them.
@@ -56,7 +56,7 @@ enum State {
     },
 }
 
-impl State {
+impl BreakerState {
     const CLOSED: Self = Self::Closed {
         failures: 0,
         since: None,
@@ -84,7 +84,7 @@ pub(crate) enum Transition {
 impl Breaker {
     pub(crate) const fn new() -> Self {
         Self {
-            state: Mutex::new(State::CLOSED),
+            state: Mutex::new(BreakerState::CLOSED),
             is_open: AtomicBool::new(false),
         }
     }
@@ -98,9 +98,11 @@ impl Breaker {
     /// probe. The next probe is admitted when that one failed, or has not ended for too long.
     pub(crate) fn admit(&self, now: Instant) -> Admission {
         match &mut *self.state.lock() {
-            State::Closed { .. } => Admission::Allow,
-            State::Open { until, reason, .. } if now < *until => Admission::Reject(reason.clone()),
-            State::Open { until, .. } => {
+            BreakerState::Closed { .. } => Admission::Allow,
+            BreakerState::Open { until, reason, .. } if now < *until => {
+                Admission::Reject(reason.clone())
+            }
+            BreakerState::Open { until, .. } => {
                 *until = now + PROBE_TIME;
                 Admission::Probe
             }
@@ -110,18 +112,18 @@ impl Breaker {
     /// Reason why the store is thought to be gone at `now`, if it is, and whether a probe may go.
     pub(crate) fn gone(&self, now: Instant) -> Option<(String, bool)> {
         match &*self.state.lock() {
-            State::Closed { .. } => None,
-            State::Open { until, reason, .. } => Some((reason.clone(), now >= *until)),
+            BreakerState::Closed { .. } => None,
+            BreakerState::Open { until, reason, .. } => Some((reason.clone(), now >= *until)),
         }
     }
 
     /// Notes that the store answered, or that this server is no longer asked.
     pub(crate) fn note_answer(&self) -> Option<Transition> {
         let mut state = self.state.lock();
-        let transition = matches!(*state, State::Open { .. }).then_some(Transition::Closed);
+        let transition = matches!(*state, BreakerState::Open { .. }).then_some(Transition::Closed);
         self.is_open.store(false, Ordering::Release);
-        if !matches!(*state, State::Closed { failures: 0, .. }) {
-            *state = State::CLOSED;
+        if !matches!(*state, BreakerState::Closed { failures: 0, .. }) {
+            *state = BreakerState::CLOSED;
         }
         transition
     }
@@ -129,7 +131,8 @@ impl Breaker {
     /// Notes that an admitted call ended without a result: its caller went away, or it was not sent. If it
     /// was the probe, another is admitted at once.
     pub(crate) fn cancelled(&self, admission: &Admission, now: Instant) {
-        if let (Admission::Probe, State::Open { until, .. }) = (admission, &mut *self.state.lock())
+        if let (Admission::Probe, BreakerState::Open { until, .. }) =
+            (admission, &mut *self.state.lock())
         {
             *until = now.min(*until);
         }
@@ -146,7 +149,7 @@ impl Breaker {
     ) -> Option<Transition> {
         let mut state = self.state.lock();
         let (pause, transition) = match &mut *state {
-            State::Closed { failures, since } => {
+            BreakerState::Closed { failures, since } => {
                 *failures = failures.saturating_add(1);
                 let since = *since.get_or_insert(now);
                 if *failures < FAILURES || now.saturating_duration_since(since) < SILENCE {
@@ -155,12 +158,12 @@ impl Breaker {
                 (FIRST_PAUSE, Some(Transition::Opened))
             }
             // A call that left before it opened says nothing new.
-            State::Open { .. } if *admission != Admission::Probe => return None,
-            State::Open { pause, .. } => ((*pause * 2).min(MAX_PAUSE), None),
+            BreakerState::Open { .. } if *admission != Admission::Probe => return None,
+            BreakerState::Open { pause, .. } => ((*pause * 2).min(MAX_PAUSE), None),
         };
         self.is_open.store(true, Ordering::Release);
         let spread = pause / 2 + pause / 2 * u32::from(jitter) / 255;
-        *state = State::Open {
+        *state = BreakerState::Open {
             until: now + spread,
             pause,
             reason: reason.to_owned(),

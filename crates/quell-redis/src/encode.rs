@@ -17,7 +17,7 @@ use quell_core::rate::gcd;
 use quell_core::time::Wall;
 use sha2::{Digest, Sha256};
 
-use crate::ticks::{MAX_UNITS, Span, Ticks};
+use crate::ticks::{MAX_UNITS, TickSpan, Ticks};
 
 const TOKEN: u8 = 1;
 const LEAKY: u8 = 2;
@@ -248,7 +248,7 @@ impl Writer {
         } else if cost <= burst {
             ticks.span(cost)
         } else {
-            Span {
+            TickSpan {
                 units: full.units + 1,
                 parts: 0,
             }

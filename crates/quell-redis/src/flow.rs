@@ -1,7 +1,7 @@
 //! Flow control: how much may be in flight to a server, and how much may wait.
 //!
 //! An overloaded server still answers, only later. So the number of calls in flight is limited by a
-//! [`Window`] that follows the response time, as TCP's does: it grows by one with each answer while it is
+//! [`FlowWindow`] that follows the response time, as TCP's does: it grows by one with each answer while it is
 //! full, and is halved when an answer took longer than the quickest recent one by more than a margin. The
 //! calls that wait are a [`Queue`], as long as the server can answer within the time that a call may wait,
 //! measured while calls wait. Beyond that the newest call is refused. Calls in the queue stay, unless the
@@ -32,7 +32,7 @@ const MAX_QUEUE: usize = 16_384;
 
 /// Bound on the commands in flight.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct FlowWindow {
     size: usize,
     least: usize,
     most: usize,
@@ -44,7 +44,7 @@ pub(crate) struct Window {
     halved: Option<Instant>,
 }
 
-impl Window {
+impl FlowWindow {
     /// A window that starts at `most` and stays above `least`. Answers may take `slack` longer than the
     /// quickest.
     pub(crate) const fn new(least: usize, most: usize, slack: Duration) -> Self {
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_window_follows_how_long_answers_take() {
-        let mut window = Window::new(4, 64, MS * 10);
+        let mut window = FlowWindow::new(4, 64, MS * 10);
         let mut now = Instant::now();
-        let mut answer = |window: &mut Window, took: Duration| {
+        let mut answer = |window: &mut FlowWindow, took: Duration| {
             let left = now;
             now += took;
             window.note_answer(left, now, true);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_window_is_halved_once_for_all_that_left_together_and_grows_if_full() {
-        let mut window = Window::new(1, 64, MS);
+        let mut window = FlowWindow::new(1, 64, MS);
         let left = Instant::now();
         window.note_answer(left, left + MS, false);
         for _ in 0..20 {

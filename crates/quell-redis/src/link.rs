@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::resp::{ServerError, Value};
 
 use crate::sync::sleep;
-use crate::url::{Address, Shape, StoreUrl};
+use crate::url::{Address, ServerShape, StoreUrl};
 
 mod cluster;
 mod command;
@@ -122,11 +122,11 @@ impl Link {
     pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
         let settings = Arc::new(Settings::new(url, timeout));
         let route = match &url.shape {
-            Shape::Single(address) => Route::Single(Node::new(address.clone(), settings)),
-            Shape::Sentinel { sentinels, name } => {
+            ServerShape::Single(address) => Route::Single(Node::new(address.clone(), settings)),
+            ServerShape::Sentinel { sentinels, name } => {
                 Route::Sentinel(Arc::new(Sentinel::new(sentinels, name, settings)))
             }
-            Shape::Cluster(seeds) => {
+            ServerShape::Cluster(seeds) => {
                 slot_tags::prepare();
                 Route::Cluster(Arc::new(Cluster::new(seeds, settings)))
             }

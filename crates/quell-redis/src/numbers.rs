@@ -33,7 +33,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Numbers that only grow.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct StoreCounters {
     failures: [AtomicU64; KINDS.len()],
     parts: [AtomicU64; PARTS],
     nanos: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Counts {
     logged: Mutex<Option<Instant>>,
 }
 
-impl Counts {
+impl StoreCounters {
     /// Counts a call and how long it took. A call that was refused because of overload was not tried.
     pub(crate) fn called(&self, took: Duration, failure: Option<&Failure>) {
         if failure == Some(&Failure::Overloaded) {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn parts_include_those_below() {
-        let counts = Counts::default();
+        let counts = StoreCounters::default();
         counts.called(Duration::from_micros(100), None);
         counts.called(Duration::from_micros(101), None);
         counts.called(Duration::from_secs(1), Some(&Failure::NoScript));
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn it_is_told_once_a_minute() {
-        let replaced = Counts::default();
+        let replaced = StoreCounters::default();
         let now = Instant::now();
         assert!(!replaced.add_replaced(0, now), "nothing was replaced");
         assert!(replaced.add_replaced(1, now));

@@ -14,9 +14,9 @@ use quell_store::remote::{
 use quell_store::split::{OwnedSet, run_to_end};
 
 use crate::flow::MAX_WAIT;
-use crate::hold::hold;
 use crate::hold_gauges::hold_time;
 use crate::link::{Endpoint, Failure};
+use crate::redis_holds::hold;
 use crate::script::UNPAID_NODES;
 use crate::script_request::{administer, decide, give_back, pay, sync, whole};
 use crate::store::RedisStore;

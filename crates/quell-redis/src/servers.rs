@@ -21,11 +21,11 @@ use crate::encode::code;
 use crate::hold_gauges::HoldGauges;
 use crate::key::Names;
 use crate::link::{Command, Endpoint, Failure, Link};
-use crate::numbers::Counts;
+use crate::numbers::StoreCounters;
 use crate::opcode::{Opcode, StoreClock};
 use crate::pointer::PointerCache;
 use crate::script::{DECIDE, Script, ScriptArgs};
-use crate::test_isolation::{Change, TestIsolation};
+use crate::test_isolation::{ForcedChange, TestIsolation};
 use crate::turn_notifications::TurnNotifications;
 use crate::url::StoreUrl;
 
@@ -45,7 +45,7 @@ pub(crate) struct Servers {
     /// The pointers of this node's holds, on a cluster.
     pub(crate) pointer_cache: PointerCache,
     pub(crate) hold_gauges: HoldGauges,
-    pub(crate) counts: Counts,
+    pub(crate) counts: StoreCounters,
 }
 
 impl Servers {
@@ -111,11 +111,11 @@ impl Servers {
         };
         for change in isolation.take_changes() {
             let (names, to, at) = match change {
-                Change::Delete(names) => {
+                ForcedChange::Delete(names) => {
                     self.delete(names).await?;
                     continue;
                 }
-                Change::Carry(names, to, at) => (names, to, at),
+                ForcedChange::Carry(names, to, at) => (names, to, at),
             };
             let mut charge = Charge::alone(&to, Cost::ONE);
             let calendar = to.limit.calendar();

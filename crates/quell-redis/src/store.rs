@@ -25,9 +25,9 @@ use quell_store::rungs::RungStore;
 use crate::bans::Bans;
 use crate::check;
 use crate::end_hold;
-use crate::hold::{self, list_holds};
 use crate::link::Failure;
 use crate::numbers::StoreNumbers;
+use crate::redis_holds::{self, list_holds};
 use crate::servers::Servers;
 use crate::ticks::MAX_UNITS;
 use crate::url::StoreUrl;
@@ -88,7 +88,7 @@ impl RedisStore {
     /// Number of holds of this process. Asks the store about some that are overdue, so that expired holds
     /// are counted also on keys without calls.
     pub async fn hold_totals(&self, now: Now) -> HoldTotals {
-        hold::totals(&self.servers, now).await
+        redis_holds::totals(&self.servers, now).await
     }
 
     /// Tests whether the store decides: each of its servers charges a test key. A server that answers but
@@ -203,7 +203,7 @@ impl HoldStore for RedisStore {
     }
 
     async fn wait_promoted(&self, id: &HoldId) {
-        hold::wait_promoted(&self.servers, id).await;
+        redis_holds::wait_promoted(&self.servers, id).await;
     }
 
     /// Returns no ids: callers that may go on are woken when the store has answered.

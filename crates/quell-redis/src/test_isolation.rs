@@ -24,12 +24,12 @@ struct Inner {
     /// Names of other keys than states.
     others: BTreeSet<Vec<u8>>,
     limits: HashMap<LimitId, ActiveLimit>,
-    changes: Vec<Change>,
+    changes: Vec<ForcedChange>,
 }
 
 /// A change to the states with these names, made before the next call.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum ForcedChange {
     Delete(Vec<Vec<u8>>),
     /// Carry the states over to this limit at this instant.
     Carry(Vec<Vec<u8>>, Box<ActiveLimit>, Now),
@@ -55,7 +55,7 @@ impl TestIsolation {
             }
             inner
                 .changes
-                .push(Change::Carry(carried, Box::new(to.clone()), at));
+                .push(ForcedChange::Carry(carried, Box::new(to.clone()), at));
         }
         for removed in &changes.removed {
             let mut forgotten = Vec::new();
@@ -65,7 +65,7 @@ impl TestIsolation {
                 }
                 limit != removed
             });
-            inner.changes.push(Change::Delete(forgotten));
+            inner.changes.push(ForcedChange::Delete(forgotten));
         }
     }
 
@@ -78,7 +78,7 @@ impl TestIsolation {
         self.inner.lock().others.extend(names);
     }
 
-    pub(crate) fn take_changes(&self) -> Vec<Change> {
+    pub(crate) fn take_changes(&self) -> Vec<ForcedChange> {
         std::mem::take(&mut self.inner.lock().changes)
     }
 
@@ -87,8 +87,8 @@ impl TestIsolation {
         let mut inner = self.inner.lock();
         let changes = std::mem::take(&mut inner.changes).into_iter();
         let deleted = changes.filter_map(|change| match change {
-            Change::Delete(names) => Some(names),
-            Change::Carry(..) => None,
+            ForcedChange::Delete(names) => Some(names),
+            ForcedChange::Carry(..) => None,
         });
         let mut names: Vec<_> = deleted.flatten().collect();
         names.extend(std::mem::take(&mut inner.keys).into_keys());

@@ -25,7 +25,7 @@ pub(crate) struct Ticks {
 
 /// A span of time in whole units and parts of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct TickSpan {
     pub(crate) units: u64,
     pub(crate) parts: u64,
 }
@@ -69,17 +69,17 @@ impl Ticks {
     }
 
     /// Time that `count` units take.
-    pub(crate) fn span(&self, count: u64) -> Span {
+    pub(crate) fn span(&self, count: u64) -> TickSpan {
         let ticks = u128::from(count) * u128::from(self.interval);
         let parts = u128::from(self.parts);
-        Span {
+        TickSpan {
             units: narrow(ticks / parts),
             parts: narrow(ticks % parts),
         }
     }
 
     /// A span in ticks.
-    pub(crate) fn ticks(&self, span: Span) -> u128 {
+    pub(crate) fn ticks(&self, span: TickSpan) -> u128 {
         u128::from(span.units) * u128::from(self.parts) + u128::from(span.parts)
     }
 

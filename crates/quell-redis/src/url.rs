@@ -18,7 +18,7 @@ const MAX_DATABASES: u32 = 9_999;
 /// Shown without the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
-    pub(crate) shape: Shape,
+    pub(crate) shape: ServerShape,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
     pub(crate) database: u32,
@@ -27,7 +27,7 @@ pub struct StoreUrl {
 
 /// Organization of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ServerShape {
     Single(Address),
     Sentinel {
         sentinels: Vec<Address>,
@@ -132,21 +132,21 @@ fn parse_shape(
     hosts: &str,
     query: Option<&str>,
     database: u32,
-) -> Result<Shape, UrlError> {
+) -> Result<ServerShape, UrlError> {
     let all = |port| -> Result<Vec<Address>, UrlError> {
         let hosts = hosts.split(',');
         hosts.map(|host| Address::parse(host, port)).collect()
     };
     match (kind, query) {
         (None | Some("cluster"), Some(query)) => Err(UrlError::Query(query.to_owned())),
-        (None, None) => Ok(Shape::Single(Address::parse(hosts, PORT)?)),
+        (None, None) => Ok(ServerShape::Single(Address::parse(hosts, PORT)?)),
         (Some("cluster"), None) if database != 0 => Err(UrlError::ClusterDatabase),
-        (Some("cluster"), None) => Ok(Shape::Cluster(all(PORT)?)),
+        (Some("cluster"), None) => Ok(ServerShape::Cluster(all(PORT)?)),
         (Some("sentinel"), query) => {
             let name = query.and_then(|query| query.strip_prefix("master="));
             let name = name.filter(|name| !name.is_empty() && !name.contains('&'));
             let name = name.and_then(decode).ok_or(UrlError::Name)?;
-            Ok(Shape::Sentinel {
+            Ok(ServerShape::Sentinel {
                 sentinels: all(SENTINEL_PORT)?,
                 name,
             })
@@ -187,9 +187,9 @@ fn decode(text: &str) -> Option<String> {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, addresses) = match &self.shape {
-            Shape::Single(address) => ("", std::slice::from_ref(address)),
-            Shape::Sentinel { sentinels, .. } => ("+sentinel", sentinels.as_slice()),
-            Shape::Cluster(seeds) => ("+cluster", seeds.as_slice()),
+            ServerShape::Single(address) => ("", std::slice::from_ref(address)),
+            ServerShape::Sentinel { sentinels, .. } => ("+sentinel", sentinels.as_slice()),
+            ServerShape::Cluster(seeds) => ("+cluster", seeds.as_slice()),
         };
         let scheme = if self.is_encrypted { "rediss" } else { "redis" };
         write!(f, "{scheme}{kind}://")?;
@@ -202,7 +202,7 @@ impl fmt::Display for StoreUrl {
         }
         write!(f, "/{}", self.database)?;
         match &self.shape {
-            Shape::Sentinel { name, .. } => write!(f, "?master={name}"),
+            ServerShape::Sentinel { name, .. } => write!(f, "?master={name}"),
             _ => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fields::Table;
+use crate::fields::FieldTable;
 use crate::hint;
 use crate::path::{Path, Position, Span, Spanned};
 use crate::problem::Sink;
@@ -36,7 +36,7 @@ pub(crate) enum Shape<'n> {
 /// The fields of a map, all of them known.
 #[derive(Debug)]
 pub(crate) struct Fields<'n> {
-    table: &'static Table,
+    table: &'static FieldTable,
     pairs: &'n [Pair],
     span: Span,
     /// Known fields that unknown ones probably mean.
@@ -188,7 +188,7 @@ impl<'n> Cursor<'n> {
     }
 
     /// The fields of a map; those that are not in `table` are reported.
-    pub(crate) fn fields(&self, table: &'static Table, sink: &mut Sink) -> Option<Fields<'n>> {
+    pub(crate) fn fields(&self, table: &'static FieldTable, sink: &mut Sink) -> Option<Fields<'n>> {
         let Value::Map(pairs) = &self.node.value else {
             self.misplaced(sink);
             return None;
@@ -227,7 +227,7 @@ fn below<'n>(path: &Path, pair: &'n Pair, write: &'static str) -> Cursor<'n> {
 
 /// The message for a field that is not in `table`.
 fn unknown(
-    table: &Table,
+    table: &FieldTable,
     name: &str,
     all_meant: &mut Vec<&'static str>,
     sink: &mut Sink,

@@ -10,7 +10,7 @@ pub const FIELD_TABLES: &str = include_str!("../docs/fields.md");
 
 /// A map whose fields are known: one section of [`FIELD_TABLES`].
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct FieldTable {
     /// The name of such a map in messages, with its article.
     pub(crate) name: String,
     pub(crate) fields: Vec<Field>,
@@ -32,10 +32,10 @@ pub(crate) struct Field {
 
 macro_rules! tables {
     ($($table:ident: $heading:literal,)*) => {
-        $(pub(crate) static $table: LazyLock<Table> = LazyLock::new(|| Table::read($heading));)*
+        $(pub(crate) static $table: LazyLock<FieldTable> = LazyLock::new(|| FieldTable::read($heading));)*
 
         #[cfg(test)]
-        static TABLES: [&LazyLock<Table>; [$($heading),*].len()] = [$(&$table),*];
+        static TABLES: [&LazyLock<FieldTable>; [$($heading),*].len()] = [$(&$table),*];
     };
 }
 
@@ -57,7 +57,7 @@ tables! {
     WAIT: "A range of waits",
 }
 
-impl Table {
+impl FieldTable {
     /// Reads the section under `heading`: a row for each field, and a line with the fields of a
     /// later version.
     fn read(heading: &str) -> Self {

@@ -15,10 +15,10 @@ pub(crate) struct Position {
 
 /// A path such as `rules[2].rate`; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Path(Option<Rc<(Path, Step)>>);
+pub(crate) struct Path(Option<Rc<(Path, PathStep)>>);
 
 #[derive(Debug)]
-enum Step {
+enum PathStep {
     Field(Arc<str>),
     Index(usize),
 }
@@ -30,11 +30,14 @@ impl Path {
     }
 
     pub(crate) fn field(&self, name: &Arc<str>) -> Self {
-        Self(Some(Rc::new((self.clone(), Step::Field(Arc::clone(name))))))
+        Self(Some(Rc::new((
+            self.clone(),
+            PathStep::Field(Arc::clone(name)),
+        ))))
     }
 
     pub(crate) fn index(&self, index: usize) -> Self {
-        Self(Some(Rc::new((self.clone(), Step::Index(index)))))
+        Self(Some(Rc::new((self.clone(), PathStep::Index(index)))))
     }
 }
 
@@ -46,12 +49,12 @@ impl fmt::Display for Path {
         let (before, step) = &**last;
         before.fmt(f)?;
         match step {
-            Step::Index(index) => write!(f, "[{index}]"),
-            Step::Field(name) if is_plain(name) && name.len() <= hint::LONGEST => {
+            PathStep::Index(index) => write!(f, "[{index}]"),
+            PathStep::Field(name) if is_plain(name) && name.len() <= hint::LONGEST => {
                 let dot = if before.0.is_some() { "." } else { "" };
                 write!(f, "{dot}{name}")
             }
-            Step::Field(name) => write!(f, "[\"{}\"]", hint::shorten(name)),
+            PathStep::Field(name) => write!(f, "[\"{}\"]", hint::shorten(name)),
         }
     }
 }

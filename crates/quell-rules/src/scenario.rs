@@ -7,7 +7,7 @@ mod answer;
 mod expect;
 mod read;
 mod report;
-mod rules;
+mod rule_paths;
 mod run;
 mod step;
 
@@ -19,7 +19,7 @@ pub use quell_core::end_hold::Ending;
 pub use quell_core::hold::HoldId;
 pub use quell_core::time::Now;
 pub use read::{ScenarioFiles, Scenarios, find, load, parse_for, parse_own, parse_str};
-pub use report::{Failure, FileReport, Report, TestReport, Unexpected};
+pub use report::{FileReport, Report, StepFailure, TestReport, Unexpected};
 pub use run::{Subject, run};
 pub use step::{EndAnswer, MAX_REPEAT};
 

@@ -45,7 +45,7 @@ pub(crate) struct Candidate {
     pub(crate) about: About,
     unchanged: Unchanged,
     limiter: Limiter<MemoryStore>,
-    tally: Arc<Tally>,
+    tally: Arc<CandidateTally>,
 }
 
 /// The rules of a candidate that are those in force: by domain, their names. They decide as they do in force, so
@@ -89,7 +89,7 @@ impl Unchanged {
 
 /// Counts what a candidate decides.
 #[derive(Debug)]
-struct Tally {
+struct CandidateTally {
     calls: AtomicU64,
     would_refuse: AtomicU64,
     would_allow: AtomicU64,
@@ -178,14 +178,14 @@ impl Candidate {
             // In memory, whatever shares the limit of the rules in force.
             rule.policy = Policy::STRICT;
         }
-        let tally = Arc::new(Tally {
+        let tally = Arc::new(CandidateTally {
             calls: AtomicU64::new(0),
             would_refuse: AtomicU64::new(0),
             would_allow: AtomicU64::new(0),
             unanswered: AtomicU64::new(0),
             keys: SinceStart::new(naming),
         });
-        let observer: Arc<Tally> = Arc::clone(&tally);
+        let observer: Arc<CandidateTally> = Arc::clone(&tally);
         let limiter = Limiter::builder(MemoryStore::with(MAX_KEYS, naming.secret))
             .clock(clock)
             .observer(observer)
@@ -247,7 +247,7 @@ impl Candidate {
     }
 }
 
-impl Observer for Tally {
+impl Observer for CandidateTally {
     fn observe(&self, event: &Event<'_>) {
         let Event::Query { set, verdict, .. } = event else {
             return;

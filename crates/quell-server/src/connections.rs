@@ -14,14 +14,14 @@ use crate::address::Address;
 /// Connections that are open.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    open: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    open: Mutex<BTreeMap<u64, Arc<ConnectionEntry>>>,
     next_id: AtomicU64,
     stopping: AtomicBool,
 }
 
 /// One connection, as the others see it.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ConnectionEntry {
     pub(crate) id: u64,
     pub(crate) remote: Address,
     pub(crate) local: Address,
@@ -40,8 +40,8 @@ pub(crate) struct About {
 }
 
 impl Connections {
-    pub(crate) fn add(&self, remote: Address, local: Address) -> Arc<Entry> {
-        let entry = Arc::new(Entry {
+    pub(crate) fn add(&self, remote: Address, local: Address) -> Arc<ConnectionEntry> {
+        let entry = Arc::new(ConnectionEntry {
             id: self.next_id.fetch_add(1, Ordering::Relaxed) + 1,
             remote,
             local,
@@ -53,7 +53,7 @@ impl Connections {
         entry
     }
 
-    pub(crate) fn remove(&self, entry: &Entry) {
+    pub(crate) fn remove(&self, entry: &ConnectionEntry) {
         self.open.lock().remove(&entry.id);
     }
 
@@ -84,7 +84,7 @@ impl Connections {
     }
 }
 
-impl Entry {
+impl ConnectionEntry {
     /// Notes the task to wake when the server stops. To be called before [`Connections::is_stopping`].
     pub(crate) fn park(&self, context: &Context<'_>) {
         let mut waker = self.waker.lock();

@@ -64,7 +64,7 @@ fn groups(config: &Config) -> BTreeSet<Arc<str>> {
 
 /// Node of the server, as the rest of the server knows it.
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct FleetNode {
     shares: Shares,
     status: watch::Receiver<Arc<FleetStatus>>,
     /// The groups that it is in.
@@ -75,7 +75,7 @@ pub(crate) struct Node {
 
 type Keys = BTreeMap<Vec<u8>, Arc<str>>;
 
-impl Node {
+impl FleetNode {
     pub(crate) fn new(fleet: &Fleet, config: &Config) -> Self {
         Self {
             shares: fleet.shares().clone(),

@@ -11,7 +11,7 @@ use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
 use crate::shared::Shared;
-use hold::HoldAction;
+use hold_routes::HoldAction;
 use quell_host::candidate_routes::Candidacy;
 use quell_host::console::host::Host;
 use quell_host::detach::DetachOnDisconnect as _;
@@ -25,13 +25,13 @@ mod connection;
 pub(crate) mod console;
 mod fast_path;
 mod health;
-mod hold;
 mod hold_list;
+mod hold_routes;
 mod metrics;
 #[cfg(test)]
 mod openapi;
 mod origin;
-mod rules;
+mod rule_routes;
 mod service;
 mod stream;
 pub(crate) mod top;
@@ -67,11 +67,11 @@ fn questions() -> Router<Arc<Shared>> {
     Router::new()
         .route("/v1/acquire", post(ask::acquire))
         .route("/v1/peek", post(ask::peek))
-        .route("/v1/reserve", post(hold::reserve))
-        .route("/v1/settle", hold::route(HoldAction::Settle))
-        .route("/v1/cancel", hold::route(HoldAction::Cancel))
-        .route("/v1/release", hold::route(HoldAction::Release))
-        .route("/v1/renew", hold::route(HoldAction::Renew))
+        .route("/v1/reserve", post(hold_routes::reserve))
+        .route("/v1/settle", hold_routes::route(HoldAction::Settle))
+        .route("/v1/cancel", hold_routes::route(HoldAction::Cancel))
+        .route("/v1/release", hold_routes::route(HoldAction::Release))
+        .route("/v1/renew", hold_routes::route(HoldAction::Renew))
         .route("/v1/authorize", any(ask::authorize))
 }
 
@@ -87,7 +87,7 @@ fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         )
         .route("/v1/keys", delete(admin::forgive))
         .detach_on_disconnect()
-        .route("/v1/rules", get(rules::rules))
+        .route("/v1/rules", get(rule_routes::rules))
         .route("/v1/holds", post(hold_list::list_holds))
         .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))

@@ -37,7 +37,7 @@ mod metrics;
 mod outage;
 mod reload;
 mod resp;
-mod rules;
+mod rule_sources;
 mod sample;
 mod serve;
 mod shared;
@@ -57,7 +57,7 @@ use quell_host::{access, address, budget, hang_up, listen, tls};
 
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
-pub use rules::OpenEtcd;
+pub use rule_sources::OpenEtcd;
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock, serve_with_etcd};
 pub use tls::{Tls, TlsError};
 

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-mod rules;
+mod rule_numbers;
 
 pub(crate) use quell_host::numbers::{ListenerMetrics, Number, Refused};
 pub(crate) use quell_host::tally::{BUCKETS, Histogram, Tally};
-pub(crate) use rules::{
+pub(crate) use rule_numbers::{
     ALLOWED, DENIED, IdHasher, OUTCOMES, RuleTallies, RuleTally, UNMATCHED, WOULD_REFUSE, place,
 };
 

@@ -24,14 +24,14 @@ use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
 use crate::error::ServeError;
-use crate::fleet::{self, Node};
+use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
 use crate::history::History;
 use crate::http::{HttpService, Purpose};
 use crate::key_hash::KeyNaming;
 use crate::listen::Listener;
 use crate::outage::OutageEffects;
-use crate::rules::{OpenEtcd, RuleSources};
+use crate::rule_sources::{OpenEtcd, RuleSources};
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
 use crate::store::ServerStore;
@@ -124,7 +124,7 @@ async fn start(
     let shared = Arc::new(Shared {
         buffers: Budget::new(config.max_buffer_bytes),
         buffers_of_administration: Budget::new(OF_ADMINISTRATION),
-        node: fleet.as_ref().map(|fleet| Node::new(fleet, &config)),
+        node: fleet.as_ref().map(|fleet| FleetNode::new(fleet, &config)),
         config,
         access,
         failed_logins,

@@ -15,12 +15,12 @@ use crate::candidate::Candidates;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::fleet::Node;
+use crate::fleet::FleetNode;
 use crate::health::{Health, Phase};
 use crate::history::History;
 use crate::listen::{ListenScope, ListenSettings};
 use crate::metrics::{ListenerMetrics, Metrics};
-use crate::rules::RuleSources;
+use crate::rule_sources::RuleSources;
 use crate::store::ServerStore;
 use crate::tls::Tls;
 use crate::top::Top;
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) traces: Option<Arc<Traces>>,
     pub(crate) by_hand: AtomicU64,
     /// None: this server is not a node of a fleet.
-    pub(crate) node: Option<Node>,
+    pub(crate) node: Option<FleetNode>,
 }
 
 impl Shared {

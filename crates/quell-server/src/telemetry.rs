@@ -14,7 +14,7 @@ use quell_core::time::Monotonic;
 use crate::candidate::Candidates;
 use crate::decision_log::DecisionLog;
 use crate::metrics::{Metrics, place};
-use crate::top::{Refusal, RefusalReason, Top};
+use crate::top::{LastRefusal, RefusalReason, Top};
 use crate::traces::Traces;
 
 /// One in so many answers to `CL.THROTTLE` is timed, since reading the clock again takes a tenth of the
@@ -83,7 +83,7 @@ impl Telemetry {
                 RetryAfter::After(_) => RefusalReason::Used,
             };
             let cost = charge.cost.get();
-            let refusal = Refusal { at, cost, why };
+            let refusal = LastRefusal { at, cost, why };
             self.top.note(set.key(charge).as_bytes(), refusal);
         }
     }

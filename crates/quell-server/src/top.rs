@@ -1,6 +1,6 @@
 //! Top: the keys that were refused most often in the last few minutes.
 //!
-//! Counts are approximate and bounded (`space_saving`). They are kept for two halves of the time that is
+//! RefusedKeys are approximate and bounded (`space_saving`). They are kept for two halves of the time that is
 //! shown; when a half is over, the older one is dropped. A refusal that comes while another thread counts
 //! one is left out and itself counted, so no call waits here.
 
@@ -33,7 +33,7 @@ const HALF: Duration = Duration::from_secs(5 * 60);
 /// the time of such a call.
 const AD_HOC_ONE_IN: u64 = 16;
 
-/// Counts refusals by key.
+/// RefusedKeys refusals by key.
 #[derive(Debug)]
 pub(crate) struct Top {
     naming: KeyNaming,
@@ -53,25 +53,25 @@ struct Halves {
 struct Half {
     began: Monotonic,
     /// Keys of rules.
-    rules: Counts,
+    rules: RefusedKeys,
     /// Keys of `CL.THROTTLE`, which callers make up as they like, so that these push out no others.
-    ad_hoc: Counts,
+    ad_hoc: RefusedKeys,
 }
 
 /// Counters, and what is known of their keys.
-type Counts = SpaceSaving<Known>;
+type RefusedKeys = SpaceSaving<KnownKey>;
 
 /// Record of a key.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownKey {
     /// Its bytes, shortened.
     name: Arc<[u8]>,
-    last: Option<Refusal>,
+    last: Option<LastRefusal>,
 }
 
 /// Reason and time of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Refusal {
+pub(crate) struct LastRefusal {
     pub(crate) at: Monotonic,
     pub(crate) cost: u64,
     pub(crate) why: RefusalReason,
@@ -100,7 +100,7 @@ pub(crate) struct Refused {
     /// At least so often; of keys of `CL.THROTTLE`, probably.
     pub(crate) at_least: u64,
     /// The last refusal; of keys of rules.
-    pub(crate) last: Option<Refusal>,
+    pub(crate) last: Option<LastRefusal>,
 }
 
 impl Top {
@@ -126,25 +126,27 @@ impl Top {
         self.naming
     }
 
-    /// Counts the refusal of a key of a rule.
-    pub(crate) fn note(&self, key: &[u8], refusal: Refusal) {
+    /// RefusedKeys the refusal of a key of a rule.
+    pub(crate) fn note(&self, key: &[u8], refusal: LastRefusal) {
         self.count(refusal.at, 1, |half| {
             let hash = self.hash(key);
-            let known = half.rules.add(hash, || Known::new(key, hash, self.naming));
+            let known = half
+                .rules
+                .add(hash, || KnownKey::new(key, hash, self.naming));
             if let Some(known) = known {
                 known.last = Some(refusal);
             }
         });
     }
 
-    /// Counts the refusal of a key of `CL.THROTTLE`, if it is its turn.
+    /// RefusedKeys the refusal of a key of `CL.THROTTLE`, if it is its turn.
     pub(crate) fn note_ad_hoc(&self, key: &[u8], now: Monotonic) {
         if one_in(AD_HOC_ONE_IN) {
             self.count(now, AD_HOC_ONE_IN, |half| {
                 let hash = self.hash(key);
                 with_ad_hoc(key, |whole| {
                     half.ad_hoc
-                        .add(hash, || Known::new(whole.as_bytes(), hash, self.naming));
+                        .add(hash, || KnownKey::new(whole.as_bytes(), hash, self.naming));
                 });
             });
         }
@@ -169,7 +171,7 @@ impl Top {
         halves.turn(now);
         let oldest = halves.before.as_ref().unwrap_or(&halves.latest);
         let window = now.since(oldest.began);
-        let of = |counts: fn(&Half) -> &Counts, weight| {
+        let of = |counts: fn(&Half) -> &RefusedKeys, weight| {
             let before = halves.before.as_ref().map(counts);
             merge(counts(&halves.latest), before, weight)
         };
@@ -204,12 +206,12 @@ impl Refused {
     }
 }
 
-/// Counts refusals by key since it was made, without an end. One that comes while another thread counts is
+/// RefusedKeys refusals by key since it was made, without an end. One that comes while another thread counts is
 /// left out.
 #[derive(Debug)]
 pub(crate) struct SinceStart {
     naming: KeyNaming,
-    counts: Mutex<Counts>,
+    counts: Mutex<RefusedKeys>,
 }
 
 impl SinceStart {
@@ -226,7 +228,7 @@ impl SinceStart {
     pub(crate) fn note(&self, key: &[u8]) {
         if let Some(mut counts) = self.counts.try_lock() {
             let hash = self.naming.hash(key);
-            counts.add(hash, || Known::new(key, hash, self.naming));
+            counts.add(hash, || KnownKey::new(key, hash, self.naming));
         }
     }
 
@@ -238,7 +240,7 @@ impl SinceStart {
     }
 }
 
-impl Known {
+impl KnownKey {
     fn new(key: &[u8], hash: KeyHash, naming: KeyNaming) -> Self {
         let name = naming.name(key, hash);
         Self { name, last: None }
@@ -268,9 +270,9 @@ impl Halves {
 
 /// The counters of both halves together. What a half has no counter for came there at most as often as
 /// its smallest counter says.
-fn merge(latest: &Counts, before: Option<&Counts>, weight: u64) -> Vec<Refused> {
+fn merge(latest: &RefusedKeys, before: Option<&RefusedKeys>, weight: u64) -> Vec<Refused> {
     let mut merged = HashMap::new();
-    let floors = before.map_or(0, Counts::floor) + latest.floor();
+    let floors = before.map_or(0, RefusedKeys::floor) + latest.floor();
     for counts in before.into_iter().chain([latest]) {
         for counter in counts.counters() {
             let entry = merged.entry(counter.key);
@@ -313,8 +315,8 @@ mod tests {
             .collect()
     }
 
-    fn refusal(seconds: u64, why: RefusalReason) -> Refusal {
-        Refusal {
+    fn refusal(seconds: u64, why: RefusalReason) -> LastRefusal {
+        LastRefusal {
             at: at(seconds),
             cost: 1,
             why,

@@ -63,7 +63,7 @@ pub(crate) struct Traces {
 }
 
 /// Part of an answer that its span shows.
-struct Answer<'a> {
+struct SpanAnswer<'a> {
     now: Now,
     operation: Operation,
     domain: &'a str,
@@ -162,13 +162,13 @@ impl Traces {
         };
         let is_slow = || took.is_some_and(|took| took >= self.slower_than);
         if is_noteworthy || is_slow() || (self.one_in > 0 && one_in(self.one_in)) {
-            self.queue_span(&Answer::new(event), took, clock);
+            self.queue_span(&SpanAnswer::new(event), took, clock);
         }
     }
 
     /// A place in the queue, and the caller's span, if it named one. `None` if the queue is full, or if
     /// the caller does not record its trace.
-    fn reserve(&self, context: &[u8]) -> Option<(Place<'_>, Option<SpanContext>)> {
+    fn reserve(&self, context: &[u8]) -> Option<(SpanPermit<'_>, Option<SpanContext>)> {
         let Ok(place) = self.queue.try_reserve() else {
             self.metrics.spans_dropped.add(1);
             return None;
@@ -181,7 +181,7 @@ impl Traces {
     }
 
     #[cold]
-    fn queue_span(&self, answer: &Answer<'_>, took: Option<Duration>, clock: &dyn Clock) {
+    fn queue_span(&self, answer: &SpanAnswer<'_>, took: Option<Duration>, clock: &dyn Clock) {
         let Some((place, parent)) = self.reserve(answer.context) else {
             return;
         };
@@ -261,7 +261,7 @@ impl Traces {
         }
     }
 
-    fn attributes(&self, answer: &Answer<'_>) -> Vec<KeyValue> {
+    fn attributes(&self, answer: &SpanAnswer<'_>) -> Vec<KeyValue> {
         let verdict = answer.retry_after.map_or("allow", |_| "deny");
         let mut attributes = vec![
             KeyValue::new("quell.domain", answer.domain.to_owned()),
@@ -287,7 +287,7 @@ impl Traces {
     }
 }
 
-impl<'a> Answer<'a> {
+impl<'a> SpanAnswer<'a> {
     fn new(event: &Event<'a>) -> Self {
         match *event {
             Event::Query {
@@ -337,20 +337,20 @@ fn binding_key<'a>(set: &'a LimitSet<'_>, verdict: &Verdict) -> Option<&'a [u8]>
 }
 
 /// A place in the queue of spans.
-type Place<'a> = mpsc::Permit<'a, SpanData>;
+type SpanPermit<'a> = mpsc::Permit<'a, SpanData>;
 
 /// The span of the caller, if it named a valid one.
 fn parent(context: &[u8]) -> Option<SpanContext> {
     let context =
-        TraceContextPropagator::new().extract_with_context(&Context::new(), &Fields(context));
+        TraceContextPropagator::new().extract_with_context(&Context::new(), &HeaderFields(context));
     let span = context.span().span_context().clone();
     span.is_valid().then_some(span)
 }
 
 /// Header fields, a line each.
-struct Fields<'a>(&'a [u8]);
+struct HeaderFields<'a>(&'a [u8]);
 
-impl Extractor for Fields<'_> {
+impl Extractor for HeaderFields<'_> {
     fn get(&self, name: &str) -> Option<&str> {
         let mut lines = self.0.split(|byte| *byte == b'\n');
         let value = lines.find_map(|line| {

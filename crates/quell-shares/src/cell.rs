@@ -72,7 +72,7 @@ const READINGS_DIFFER: u64 = 1_000_000;
 
 /// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CellAnswer {
     /// Outcome of the call. A denied call may pass after the shortest wait at which its cost is there, if
     /// the schedule goes on as it is and no other call comes; `Never` if it is never there.
     pub outcome: Outcome,
@@ -101,7 +101,7 @@ struct Piece {
 
 /// A schedule as calls read it.
 #[derive(Debug, Default)]
-struct Slot {
+struct CellSlot {
     /// The supply at its beginning, modulo 2^63.
     base: AtomicU64,
     /// Instants at which each piece but the last ends; of those that are not needed, the end of time.
@@ -114,7 +114,7 @@ struct Slot {
 pub struct Cell {
     /// Tokens used, modulo 2^63, and in the lowest bit which slot is in force.
     word: AtomicU64,
-    slots: [Slot; 2],
+    slots: [CellSlot; 2],
     /// Micro-units that were taken and may still be put back.
     held: AtomicU64,
     /// Number of changes of the schedule.
@@ -235,7 +235,7 @@ const fn signed(tokens: u64) -> i64 {
     }
 }
 
-impl Slot {
+impl CellSlot {
     /// Fills a slot that is not in force.
     fn write(&self, schedule: &Schedule, from: Monotonic, base: u64) {
         let store = |to: &AtomicU64, value| to.store(value, Ordering::Relaxed);
@@ -345,19 +345,19 @@ impl Cell {
     /// Takes `cost` micro-units if they are there. Never waits for another thread: it tries again
     /// only if another call was let pass meanwhile, or the schedule changed.
     #[inline]
-    pub fn try_take(&self, now: Monotonic, cost: u64) -> Answer {
+    pub fn try_take(&self, now: Monotonic, cost: u64) -> CellAnswer {
         self.decide(now, cost, true)
     }
 
     /// Returns the answer that [`Cell::try_take`] would give; takes nothing, and `remaining` includes
     /// `cost`.
     #[must_use]
-    pub fn peek(&self, now: Monotonic, cost: u64) -> Answer {
+    pub fn peek(&self, now: Monotonic, cost: u64) -> CellAnswer {
         self.decide(now, cost, false)
     }
 
     /// As [`Cell::try_take`], for a charge that may have to be put back.
-    pub fn try_hold(&self, now: Monotonic, cost: u64) -> (Answer, Option<Held>) {
+    pub fn try_hold(&self, now: Monotonic, cost: u64) -> (CellAnswer, Option<Held>) {
         let change = self.changes.load(Ordering::Acquire);
         // Before it is taken: others rather count it twice than not at all.
         let others = self.held.fetch_add(cost, Ordering::AcqRel);
@@ -412,7 +412,7 @@ impl Cell {
     }
 
     #[inline]
-    fn decide(&self, now: Monotonic, cost: u64, takes: bool) -> Answer {
+    fn decide(&self, now: Monotonic, cost: u64, takes: bool) -> CellAnswer {
         let now = now.as_nanos();
         let mut word = self.word.load(Ordering::Acquire);
         loop {
@@ -428,7 +428,7 @@ impl Cell {
             } else {
                 word
             };
-            let answer = Answer {
+            let answer = CellAnswer {
                 outcome: if fits {
                     Outcome::Allow
                 } else {
@@ -477,7 +477,7 @@ impl Cell {
     }
 
     #[inline]
-    const fn slot(&self, word: u64) -> &Slot {
+    const fn slot(&self, word: u64) -> &CellSlot {
         let [even, odd] = &self.slots;
         if word & 1 == 0 { even } else { odd }
     }

@@ -25,7 +25,7 @@ pub(crate) struct LeaseBound {
 
 /// One version as its sender must count it, in nanoseconds of the sender's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct SentVersion {
     pub(crate) number: u64,
     pub(crate) revision: u64,
     /// The largest rate, by the plans that the member may follow with it, of the limit that all else is a part
@@ -46,7 +46,7 @@ pub(crate) struct Version {
     pub(crate) floor_ends: u64,
 }
 
-impl Version {
+impl SentVersion {
     /// A version without any right.
     pub(crate) fn nothing(number: u64, revision: u64) -> Self {
         Self {
@@ -139,7 +139,7 @@ pub(crate) struct Holding {
     pub(crate) at: usize,
     /// From the last acknowledged version to the last one sent; never empty once the member is
     /// known.
-    pub(crate) versions: Vec<Version>,
+    pub(crate) versions: Vec<SentVersion>,
     /// The demand with its margin, in micro-units per second.
     pub(crate) want: u64,
     /// The rate planned for the member.
@@ -175,7 +175,7 @@ impl Holding {
         self.sent < self.target - self.target / 20
     }
 
-    pub(crate) fn new(limit: LimitId, version: Version) -> Self {
+    pub(crate) fn new(limit: LimitId, version: SentVersion) -> Self {
         Self {
             limit,
             versions: vec![version],
@@ -196,9 +196,9 @@ impl Holding {
 
     /// The largest burst among its versions of other revisions than these.
     fn foreign_burst(&self, native: [u64; 2]) -> u64 {
-        let foreign = |version: &&Version| !native.contains(&version.revision);
+        let foreign = |version: &&SentVersion| !native.contains(&version.revision);
         let foreign = self.versions.iter().filter(foreign);
-        foreign.map(Version::burst).fold(0, u64::max)
+        foreign.map(SentVersion::burst).fold(0, u64::max)
     }
 
     /// Converts all versions to a limit of `of` instead of `whole`.
@@ -214,7 +214,7 @@ impl Holding {
         self.versions.retain(|version| version.number >= number);
     }
 
-    pub(crate) fn push(&mut self, version: Version) {
+    pub(crate) fn push(&mut self, version: SentVersion) {
         if self.versions.len() >= MAX_VERSIONS
             && let [first, second, ..] = self.versions[..]
         {
@@ -230,7 +230,7 @@ impl Holding {
     /// If every base and lease has ended, reduces the holding to its floor, and to nothing if every
     /// floor has ended. Returns whether it did.
     pub(crate) fn fall(&mut self, now: u64) -> bool {
-        let over = |v: &Version| v.base_ends < now && v.leases_end() < now;
+        let over = |v: &SentVersion| v.base_ends < now && v.leases_end() < now;
         if !self.versions.iter().all(over) {
             return false;
         }
@@ -263,7 +263,7 @@ impl Holding {
     }
 
     /// One version that allows what any of them does.
-    pub(crate) fn envelope(&self) -> Version {
+    pub(crate) fn envelope(&self) -> SentVersion {
         let mut all = self.versions.iter();
         let first = all.next().copied().unwrap_or_default();
         all.fold(first, |merged, version| merged.merged(version))

@@ -98,7 +98,7 @@ pub struct Return {
 
 /// Units that the store charged for this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Grant {
+struct ChargedUnits {
     units: u64,
     until: Monotonic,
     /// Instants at which the store charged it, and from which the store takes nothing of it back; `None` if
@@ -116,7 +116,7 @@ struct Returning {
 
 /// The store's refusal of a number of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Refusal {
+struct LeaseRefusal {
     units: u64,
     /// Instant at which it would pass.
     until: Monotonic,
@@ -178,13 +178,13 @@ impl Demand {
 pub struct Lease {
     terms: LeaseTerms,
     /// The one in use, and the next.
-    grants: [Grant; 2],
+    grants: [ChargedUnits; 2],
     /// Units that the store had left in its last answer, and when that was asked for.
     left: u64,
     noted: Monotonic,
     /// Instant at which the key is at rest according to that answer.
     rest: Monotonic,
-    refusal: Option<Refusal>,
+    refusal: Option<LeaseRefusal>,
     /// The store is not asked before this.
     resume: Monotonic,
     flight: Option<Flight>,
@@ -208,7 +208,7 @@ impl Lease {
     pub fn new(terms: LeaseTerms, now: Monotonic) -> Self {
         Self {
             terms,
-            grants: [Grant::default(); 2],
+            grants: [ChargedUnits::default(); 2],
             left: terms.max,
             noted: now,
             rest: now,
@@ -308,7 +308,7 @@ impl Lease {
                 let until = self.end(flight.sent, decision);
                 let origin =
                     decided.map(|decided| (decided, self.last_return(&flight, until, decided)));
-                self.add(Grant {
+                self.add(ChargedUnits {
                     units,
                     until,
                     origin,
@@ -320,7 +320,7 @@ impl Lease {
             }
             Outcome::Deny(RetryAfter::Never) => self.pause(&flight),
             Outcome::Deny(RetryAfter::After(wait)) => {
-                self.refusal = Some(Refusal {
+                self.refusal = Some(LeaseRefusal {
                     units,
                     until: flight.sent.saturating_add(wait),
                     recheck: flight.sent.saturating_add(MAX_REFUSAL),
@@ -486,7 +486,7 @@ impl Lease {
     fn expire(&mut self, now: Monotonic) {
         for grant in &mut self.grants {
             if grant.until <= now {
-                *grant = Grant::default();
+                *grant = ChargedUnits::default();
             }
         }
     }
@@ -506,7 +506,7 @@ impl Lease {
         true
     }
 
-    fn add(&mut self, new: Grant) {
+    fn add(&mut self, new: ChargedUnits) {
         let [first, second] = &mut self.grants;
         let place = if first.units == 0 { first } else { second };
         if place.units > 0 {

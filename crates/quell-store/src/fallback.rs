@@ -42,7 +42,7 @@ use quell::store::{
 
 mod background;
 mod denial_cache;
-mod hold;
+mod fallback_holds;
 mod hold_keys;
 mod in_flight;
 mod local_debt;

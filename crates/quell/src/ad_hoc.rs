@@ -16,7 +16,7 @@ use quell_core::time::{Monotonic, Now};
 
 /// The number of distinct limits that are kept apart while they are in use. Real callers have a
 /// handful; the bound keeps a caller that invents limits from filling memory. Above it a new one is
-/// rounded down, see [`Numbers::rounded`], which can add at most 4,600 more.
+/// rounded down, see [`AdHocNumbers::rounded`], which can add at most 4,600 more.
 const MAX_AD_HOC: usize = 65_536;
 
 /// A search for idle limits that found too few is not repeated for this long.
@@ -43,7 +43,7 @@ pub struct AdHocMemo {
 /// Limits by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct AdHocLimits {
-    known: RwLock<HashMap<Numbers, Arc<CachedLimit>>>,
+    known: RwLock<HashMap<AdHocNumbers, Arc<CachedLimit>>>,
     /// Instant of the last search for idle limits, in nanoseconds; 0 for never.
     searched: AtomicU64,
     ids: Mutex<Ids>,
@@ -80,13 +80,13 @@ impl Ids {
 
 /// The numbers of a call's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Numbers {
+struct AdHocNumbers {
     count: u64,
     period: Duration,
     burst: u64,
 }
 
-impl Numbers {
+impl AdHocNumbers {
     fn new(bucket: &TokenBucket) -> Self {
         Self {
             count: bucket.count,
@@ -119,7 +119,7 @@ impl Numbers {
 #[derive(Debug)]
 pub(crate) struct CachedLimit {
     pub(crate) active: ActiveLimit,
-    numbers: Numbers,
+    numbers: AdHocNumbers,
     /// In nanoseconds; up to [`NOTE_EVERY`] too early.
     last_used: AtomicU64,
     /// True if the limit was dropped, and the store told so.
@@ -172,7 +172,7 @@ impl AdHocLimits {
         most: impl FnOnce() -> u64,
         adopt: impl Fn(&Changes),
     ) -> Result<&'m CachedLimit, LimitError> {
-        let numbers = Numbers::new(bucket);
+        let numbers = AdHocNumbers::new(bucket);
         // A limit that was rounded down has other numbers and is looked up again each time, because
         // there may be room for the exact limit now.
         let is_same =
@@ -196,7 +196,7 @@ impl AdHocLimits {
         most: impl FnOnce() -> u64,
         adopt: impl Fn(&Changes),
     ) -> Result<Arc<CachedLimit>, LimitError> {
-        let mut numbers = Numbers::new(bucket);
+        let mut numbers = AdHocNumbers::new(bucket);
         if let Some(known) = self.find(&numbers, now) {
             return Ok(known);
         }
@@ -234,7 +234,7 @@ impl AdHocLimits {
         Ok(entry)
     }
 
-    fn find(&self, numbers: &Numbers, now: Now) -> Option<Arc<CachedLimit>> {
+    fn find(&self, numbers: &AdHocNumbers, now: Now) -> Option<Arc<CachedLimit>> {
         let known = self.known.read();
         let known = known.get(numbers)?;
         // It can only be dropped while the lock is held for writing, and then it is not in the table.
@@ -257,7 +257,7 @@ impl AdHocLimits {
         self.searched.store(at, Ordering::Relaxed);
         let known = self.known.read();
         let idle = known.iter().filter(|(_, known)| known.is_idle(now));
-        let idle: Vec<Numbers> = idle.map(|(numbers, _)| *numbers).collect();
+        let idle: Vec<AdHocNumbers> = idle.map(|(numbers, _)| *numbers).collect();
         drop(known);
         let mut known = self.known.write();
         let mut changes = Changes::default();

@@ -11,12 +11,12 @@ use quell_core::time::saturating_nanos;
 /// Wakers by the instant at which to wake them.
 #[derive(Debug, Default)]
 pub(crate) struct Alarms {
-    set: Mutex<Set>,
+    set: Mutex<AlarmSet>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Set {
+struct AlarmSet {
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
 }

@@ -30,9 +30,9 @@ pub mod memory;
 
 pub use answer::Answer;
 pub use ban_list::{BanCursor, BanList, BanPage, BanPlace, BanSource};
-mod hold;
+mod hold_answers;
 
-pub use hold::{Counted, Finished, HoldStatus, HoldTotals, Placed};
+pub use hold_answers::{Counted, Finished, HoldStatus, HoldTotals, Placed};
 
 /// Keeps states and decides on them.
 #[diagnostic::on_unimplemented(

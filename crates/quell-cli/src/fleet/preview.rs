@@ -10,7 +10,7 @@ use super::admin::{Coordinator, node};
 use crate::entry;
 use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 use quell_coordinator::report::rate;
 
 /// Show every node's share before and after a change, without making it
@@ -81,7 +81,7 @@ impl Preview {
             return Ok(Exit::Fine);
         }
         let preview: PreviewStatus = answer.json()?;
-        let mut table = Table::new(["NODE", "LIMIT", "SHARE/S", "AFTER", "STATIC/S", "AFTER"]);
+        let mut table = TextTable::new(["NODE", "LIMIT", "SHARE/S", "AFTER", "STATIC/S", "AFTER"]);
         for share in preview.shares {
             table.push([
                 share.member.to_string(),

@@ -16,7 +16,7 @@ use quell_protocol::printable;
 use super::admin::Coordinator;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Interval of --watch: shares move within 1.5 s.
 const EVERY: Duration = Duration::from_secs(1);
@@ -171,8 +171,8 @@ fn call_lines(status: &FleetStatus, calls: &CallsStatus) -> Vec<String> {
     vec![decided, format!("{most}banned keys: {bans}{unknown}")]
 }
 
-fn limit_table<'a>(limits: impl Iterator<Item = &'a LimitStatus>) -> Table<4> {
-    let mut table = Table::new(["LIMIT", "RATE/S", "MAY USE/S", "SILENT/S"]);
+fn limit_table<'a>(limits: impl Iterator<Item = &'a LimitStatus>) -> TextTable<4> {
+    let mut table = TextTable::new(["LIMIT", "RATE/S", "MAY USE/S", "SILENT/S"]);
     for limit in limits {
         let name = match &limit.group {
             Some(group) => format!("{} ({group})", limit.name),
@@ -188,8 +188,8 @@ fn limit_table<'a>(limits: impl Iterator<Item = &'a LimitStatus>) -> Table<4> {
     table
 }
 
-fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> Table<11> {
-    let mut table = Table::new([
+fn node_table(nodes: &[NodeStatus], is_shown: impl Fn(&str) -> bool) -> TextTable<11> {
+    let mut table = TextTable::new([
         "NODE", "STATE", "WEIGHT", "START", "HEARD", "LEASE", "PLAN", "LIMIT", "SHARE/S",
         "DEMAND/S", "STATIC/S",
     ]);

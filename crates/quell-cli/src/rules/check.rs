@@ -42,7 +42,7 @@ pub(crate) struct Check {
 
 /// The outcome for programs.
 #[derive(Debug, Serialize)]
-struct Outcome<'a> {
+struct CheckOutcome<'a> {
     ok: bool,
     files: Vec<String>,
     domains: Vec<Domain<'a>>,
@@ -122,7 +122,7 @@ impl Checked {
         self.problems.is_empty() && self.refused.is_none()
     }
 
-    fn outcome(&self) -> Outcome<'_> {
+    fn outcome(&self) -> CheckOutcome<'_> {
         let rules = self.rules.as_ref();
         let files = rules.map_or(&[][..], |rules| &rules.files);
         let domains = rules.map_or(&[][..], |rules| &rules.domains);
@@ -134,7 +134,7 @@ impl Checked {
             file: scenarios.name(),
             tests: scenarios.tests().collect(),
         });
-        Outcome {
+        CheckOutcome {
             ok: self.is_ok(),
             files: files
                 .iter()

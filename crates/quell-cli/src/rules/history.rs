@@ -11,7 +11,7 @@ use super::rule_store::StoreArg;
 use crate::entry;
 use crate::exit::Exit;
 use crate::output::{self, Paint};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// The most characters of a change in a table.
 const WIDEST: usize = 80;
@@ -89,8 +89,8 @@ fn short(change: &str) -> String {
     format!("{kept}..")
 }
 
-fn table(versions: &[Row<'_>]) -> Table<5> {
-    let mut table = Table::new(["VERSION", "WHEN", "WHO", "WHAT CHANGED", "WHY"]);
+fn table(versions: &[Row<'_>]) -> TextTable<5> {
+    let mut table = TextTable::new(["VERSION", "WHEN", "WHO", "WHAT CHANGED", "WHY"]);
     for row in versions {
         table.push([
             row.version.to_string(),

@@ -46,7 +46,7 @@ pub(super) struct PublishArgs {
 
 /// A change of the rules in a store.
 #[derive(Debug)]
-pub(super) struct Change<'a> {
+pub(super) struct RuleChange<'a> {
     args: &'a PublishArgs,
     store: OpenStore,
     pub(super) push: RulePush,
@@ -54,7 +54,7 @@ pub(super) struct Change<'a> {
 
 impl PublishArgs {
     /// Opens the store, and reads its newest version.
-    pub(super) fn begin(&self) -> Result<Change<'_>> {
+    pub(super) fn begin(&self) -> Result<RuleChange<'_>> {
         let store = self.store.open()?;
         let terms = PushTerms {
             expected: self.expect,
@@ -67,7 +67,7 @@ impl PublishArgs {
         for text in push.warnings() {
             output::note(format_args!("{warning} {text}"));
         }
-        Ok(Change {
+        Ok(RuleChange {
             args: self,
             store,
             push,
@@ -108,7 +108,7 @@ impl PublishArgs {
     }
 }
 
-impl Change<'_> {
+impl RuleChange<'_> {
     /// Waits for the store.
     pub(super) fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
         self.store.wait(answer)

@@ -40,7 +40,7 @@ pub(crate) struct Test {
 
 /// The outcome for programs.
 #[derive(Debug, Serialize)]
-struct Outcome<'a> {
+struct TestOutcome<'a> {
     #[serde(flatten)]
     report: &'a Report,
     problems: &'a [Problem],
@@ -68,7 +68,7 @@ impl Test {
             }
         }
         if self.json {
-            output::json(&Outcome {
+            output::json(&TestOutcome {
                 report: &report,
                 problems: &problems,
                 warnings: &warnings,

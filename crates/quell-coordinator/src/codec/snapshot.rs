@@ -12,7 +12,7 @@ use quell_shares::message::Held;
 use quell_shares::plan::{LimitId, MemberId};
 use quell_shares::schedule::{LEASE_STEPS, Right};
 
-use super::{CodecError, Kind, decode, encode};
+use super::{CodecError, CodecKind, decode, encode};
 
 /// The bytes of a part: below what the store takes at once.
 const PART: usize = 1_024 * 1_024;
@@ -115,7 +115,11 @@ pub fn encode_snapshot(snapshot: &Snapshot) -> Option<Vec<Vec<u8>>> {
         accounts,
     };
     let messages = (0..parts).zip(groups).map(part);
-    Some(messages.map(|part| encode(Kind::Snapshot, &part)).collect())
+    Some(
+        messages
+            .map(|part| encode(CodecKind::Snapshot, &part))
+            .collect(),
+    )
 }
 
 /// Decodes the parts of a hand-over. `None` if not all of them are there: then nothing was handed over.
@@ -127,7 +131,7 @@ pub fn decode_snapshot<'a>(
 ) -> Result<Option<Snapshot>, CodecError> {
     let mut all: Vec<PartMessage> = Vec::new();
     for bytes in parts {
-        all.push(decode(Kind::Snapshot, bytes)?);
+        all.push(decode(CodecKind::Snapshot, bytes)?);
     }
     all.sort_by_key(|part| part.part);
     let Some(first) = all.first() else {

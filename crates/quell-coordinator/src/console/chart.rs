@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use quell_host::history::{Point, Series, Span};
 use serde::Serialize;
 
-use crate::history::{Counts, History, Share, per_s};
+use crate::history::{History, LimitCounts, Share, per_s};
 use crate::report::{rate, some_percent};
 
 /// Nodes that a chart shows one by one.
@@ -54,7 +54,7 @@ pub(super) struct Drawn {
 
 impl Chart {
     /// Chart from an instant on. Of all nodes those with the largest shares now are shown one by one.
-    fn new(series: &Series<Counts>, view: View<'_>, from: i64) -> Self {
+    fn new(series: &Series<LimitCounts>, view: View<'_>, from: i64) -> Self {
         let last = series.last().map(|last| &last.counts.shares);
         let mut largest: Vec<&Share> = last.into_iter().flatten().collect();
         largest.sort_by(|one, other| other.may_use.total_cmp(&one.may_use));
@@ -65,10 +65,11 @@ impl Chart {
         };
         let mut rows = series.with_gaps(view.span);
         rows.retain(|(at, _)| *at >= from);
-        let column = |of: &dyn Fn(&Point<Counts>) -> Option<f32>| -> Column {
+        let column = |of: &dyn Fn(&Point<LimitCounts>) -> Option<f32>| -> Column {
             rows.iter().map(|(_, point)| of((*point)?)).collect()
         };
-        let total = |of: fn(&Counts) -> f32| column(&|point| Some(per_s(point, of(&point.counts))));
+        let total =
+            |of: fn(&LimitCounts) -> f32| column(&|point| Some(per_s(point, of(&point.counts))));
         let share = |node, of: fn(&Share) -> f32| {
             column(&|point| Some(per_s(point, of(point.counts.share(node)?))))
         };
@@ -99,7 +100,7 @@ impl Chart {
         names.push("all others".to_owned());
         stacked.push(total(|all| all.may_use));
         let part =
-            |of: fn(&Counts) -> f32| column(&|point| point.counts.percent(of(&point.counts)));
+            |of: fn(&LimitCounts) -> f32| column(&|point| point.counts.percent(of(&point.counts)));
         Self {
             times,
             names,

@@ -3,7 +3,7 @@
 use quell_core::time::Monotonic;
 use quell_shares::plan::{Drift, Name, Plan, Record};
 
-use super::leader_task::{LeaderTask, Origin};
+use super::leader_task::{LeaderTask, WriteOrigin};
 use super::{Changes, Refused};
 use crate::codec::check_room;
 use crate::store::ConfigStore;
@@ -55,7 +55,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         };
         self.set_refused(refused);
         match next {
-            Some(next) => self.write(next, Origin::Wanted),
+            Some(next) => self.write(next, WriteOrigin::Wanted),
             // Rules of other rungs do not wait for limits that are refused.
             None => self.put_rules_into_force(before, rules),
         }
@@ -66,7 +66,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         if record.plan.rules != rules {
             record.plan.rules = rules;
             record.version += 1;
-            self.write(record, Origin::Wanted);
+            self.write(record, WriteOrigin::Wanted);
         }
     }
 }

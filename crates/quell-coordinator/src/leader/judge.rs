@@ -18,7 +18,7 @@ use quell_core::time::Monotonic;
 use quell_shares::message::{Report, Totals};
 use quell_shares::plan::{Band, Limit, LimitId, MICRO, MemberId, Name, Record, Stage};
 
-use super::tally::{self, PARTS, Window, since};
+use super::tally::{self, PARTS, RecentAnswers, since};
 use crate::rule_distribution::{NodeRules, RuleDistribution};
 
 /// Parts of a whole, in a million.
@@ -54,7 +54,7 @@ impl StagedRules {
 
 /// Subject judged by itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Subject {
+enum JudgedSubject {
     Limit(LimitId),
     Rule(Name),
 }
@@ -67,10 +67,10 @@ struct Trial {
     /// The limits of its plan.
     plan: Vec<Limit>,
     /// Judged subjects, with names.
-    subjects: HashMap<Subject, Name>,
+    subjects: HashMap<JudgedSubject, Name>,
     /// The digest of the text that its nodes are to have in force, if rules are judged.
     text: Option<Name>,
-    window: Window<Subject>,
+    window: RecentAnswers<JudgedSubject>,
     /// The processes that were heard to follow the rollout.
     heard: HashMap<MemberId, u64>,
     /// Last report on rules by nodes that have its version in force.
@@ -170,7 +170,7 @@ impl Judge {
     pub(super) fn count(
         &mut self,
         report: &Report,
-        step: &tally::Step,
+        step: &tally::TallyStep,
         record: &Record,
         rule_distribution: &RuleDistribution,
     ) {
@@ -190,7 +190,7 @@ impl Judge {
         };
         let answered = trial.subjects.iter().map(|(subject, name)| Answered {
             name: name.clone(),
-            is_rule: matches!(subject, Subject::Rule(_)),
+            is_rule: matches!(subject, JudgedSubject::Rule(_)),
             totals: trial.window.sum(subject),
         });
         let mut answered: Vec<_> = answered.collect();
@@ -212,11 +212,11 @@ impl Trial {
         (stage, band): (Stage, Band),
         rules: &StagedRules,
     ) -> Self {
-        let judged = |limit: &Limit| (Subject::Limit(limit.id), limit.name.clone());
+        let judged = |limit: &Limit| (JudgedSubject::Limit(limit.id), limit.name.clone());
         let is_changed = |limit: &&Limit| record.plan.limit(limit.id) != Some(*limit);
         let limits = plan.iter().filter(is_changed).map(judged);
         let rules_judged =
-            { rules.names.iter() }.map(|name| (Subject::Rule(name.clone()), name.clone()));
+            { rules.names.iter() }.map(|name| (JudgedSubject::Rule(name.clone()), name.clone()));
         let mut subjects: HashMap<_, _> = limits.chain(rules_judged).collect();
         if subjects.is_empty() {
             // It changes durations or seats, and so every limit.
@@ -228,21 +228,21 @@ impl Trial {
             plan: plan.to_vec(),
             subjects,
             text: rules.text.clone(),
-            window: Window::new(now, band.window),
+            window: RecentAnswers::new(now, band.window),
             heard: HashMap::new(),
             said: HashMap::new(),
             mute: BTreeSet::new(),
         }
     }
 
-    fn count(&mut self, report: &Report, step: &tally::Step, said: Option<&NodeRules>) {
-        let is_judged = |limit: &LimitId| self.subjects.contains_key(&Subject::Limit(*limit));
+    fn count(&mut self, report: &Report, step: &tally::TallyStep, said: Option<&NodeRules>) {
+        let is_judged = |limit: &LimitId| self.subjects.contains_key(&JudgedSubject::Limit(*limit));
         // Before its first report it may have followed other limits.
         let before = self.heard.insert(report.member, report.incarnation);
         let is_same = before == Some(report.incarnation);
         if is_same {
             for (limit, more) in step.iter().filter(|(limit, _)| is_judged(limit)) {
-                self.window.add(Subject::Limit(*limit), *more);
+                self.window.add(JudgedSubject::Limit(*limit), *more);
             }
         }
         if let Some(text) = &self.text {
@@ -274,7 +274,7 @@ impl Trial {
         for (rule, totals) in totals {
             let before = before.as_ref().and_then(|before| before.get(rule));
             let more = before.and_then(|before| since(*totals, *before));
-            let subject = Subject::Rule(rule.clone());
+            let subject = JudgedSubject::Rule(rule.clone());
             if let Some(calls) = more.filter(|_| self.subjects.contains_key(&subject)) {
                 self.window.add(subject, as_units(calls));
             }
@@ -342,7 +342,7 @@ mod tests {
     use quell_shares::plan::{MICRO, Seat};
 
     use super::super::audit::tests::{record, report};
-    use super::super::tally::Tally;
+    use super::super::tally::ReportTally;
     use super::*;
 
     const WINDOW: Duration = Duration::from_secs(10);
@@ -355,7 +355,7 @@ mod tests {
 
     /// Half of a limit is rolled out to node 1, and a leader hears what the node answers.
     struct Rollout {
-        tally: Tally,
+        tally: ReportTally,
         judge: Judge,
         record: Record,
         now: Monotonic,
@@ -393,7 +393,7 @@ mod tests {
             record.roll_out(plan, stage, Some(BAND)).unwrap();
             let now = Monotonic::from_nanos(1_000_000_000_000);
             let mut rollout = Self {
-                tally: Tally::new(now),
+                tally: ReportTally::new(now),
                 judge: Judge::default(),
                 record,
                 now,

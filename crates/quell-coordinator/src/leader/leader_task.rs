@@ -23,7 +23,7 @@ use super::dominant::Dominant;
 use super::judge::Judge;
 use super::raise::raise;
 use super::rejected_joins::RejectedJoins;
-use super::tally::Tally;
+use super::tally::ReportTally;
 use super::{
     ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status, Wanted,
 };
@@ -44,7 +44,7 @@ pub(super) enum Done {
         epoch: u64,
         record: Box<Record>,
         result: Result<Committed, StoreError>,
-        origin: Origin,
+        origin: WriteOrigin,
     },
     /// A write failed, and it is time to make it again.
     Again {
@@ -67,7 +67,7 @@ pub(super) enum Done {
 }
 
 /// Origin of a record's write.
-pub(super) enum Origin {
+pub(super) enum WriteOrigin {
     /// The state machine: it wants it until it is written.
     Core,
     /// The limits that are wanted: they are compared again.
@@ -114,7 +114,7 @@ pub(super) struct LeaderTask<S> {
     /// Instant of the last log line about numbers which the store has not issued.
     unproven_said: Option<Monotonic>,
     /// Adds up what nodes answer, under this leadership.
-    pub(super) tally: Tally,
+    pub(super) tally: ReportTally,
     /// Judges the rollout, under this leadership.
     pub(super) judge: Judge,
     /// The rollout that is being taken back; perhaps the lead was lost before that was known to be stored.
@@ -168,7 +168,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             audit: Audit::default(),
             violated: 0,
             unproven_said: None,
-            tally: Tally::new(Monotonic::ORIGIN),
+            tally: ReportTally::new(Monotonic::ORIGIN),
             judge: Judge::default(),
             taking_back: None,
             taken_back: 0,
@@ -411,7 +411,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             return;
         }
         next.version += 1;
-        self.write(next, Origin::Operator(reply_to));
+        self.write(next, WriteOrigin::Operator(reply_to));
     }
 
     /// Counts what a node answered, and judges what it admitted.
@@ -540,7 +540,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                     self.rejected_joins.follow(self.now(), to, &answer);
                     self.outboxes.send(to, answer);
                 }
-                Effect::Write(record) => self.write(record, Origin::Core),
+                Effect::Write(record) => self.write(record, WriteOrigin::Core),
                 Effect::SteppedDown { epoch, why } => {
                     tracing::warn!(epoch, %why, "this coordinator does not lead any more");
                 }

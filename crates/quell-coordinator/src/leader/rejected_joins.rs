@@ -14,11 +14,11 @@ const MOST: usize = 100;
 /// The members, and why.
 #[derive(Debug, Default)]
 pub(super) struct RejectedJoins {
-    members: BTreeMap<MemberId, Refusal>,
+    members: BTreeMap<MemberId, RejectedJoin>,
 }
 
 #[derive(Debug)]
-struct Refusal {
+struct RejectedJoin {
     why: NoSeat,
     /// Until then it would have asked again.
     until: Monotonic,
@@ -49,7 +49,7 @@ impl RejectedJoins {
         // Shells add a random part to the time, and two answers may be lost.
         let until = now.saturating_add(retry * 3 + Duration::from_secs(1));
         let why = why.clone();
-        self.members.insert(member, Refusal { why, until });
+        self.members.insert(member, RejectedJoin { why, until });
     }
 
     /// Those that still ask, in the order of their numbers.

@@ -32,14 +32,14 @@ pub struct LimitTally {
 }
 
 /// Answers of a node between two of its reports.
-pub(super) type Step = Vec<(LimitId, Totals)>;
+pub(super) type TallyStep = Vec<(LimitId, Totals)>;
 
 /// Adds up what nodes with a seat say, under one leadership.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct ReportTally {
     heard: HashMap<MemberId, Heard>,
     totals: HashMap<LimitId, Totals>,
-    lately: Window,
+    lately: RecentAnswers,
 }
 
 /// The last report of a node.
@@ -48,21 +48,21 @@ struct Heard {
     incarnation: u64,
     seq: u64,
     /// By the number of the limit.
-    totals: Step,
+    totals: TallyStep,
 }
 
-impl Tally {
+impl ReportTally {
     pub(super) fn new(now: Monotonic) -> Self {
         Self {
             heard: HashMap::new(),
             totals: HashMap::new(),
-            lately: Window::new(now, LATELY),
+            lately: RecentAnswers::new(now, LATELY),
         }
     }
 
     /// Counts a report. Returns what its node answered since the one before: nothing if there was none, `None`
     /// if a later one was counted, or its process has no seat.
-    pub(super) fn count(&mut self, report: &Report, record: &Record) -> Option<Step> {
+    pub(super) fn count(&mut self, report: &Report, record: &Record) -> Option<TallyStep> {
         let seat = record.seat(report.member)?;
         if seat.incarnation != report.incarnation {
             return None;
@@ -88,7 +88,7 @@ impl Tally {
             let (_, before) = before.get(at.ok()?)?;
             Some((*limit, since(*totals, *before)?))
         });
-        let step: Step = more.collect();
+        let step: TallyStep = more.collect();
         for (limit, more) in &step {
             let total = self.totals.entry(*limit).or_default();
             *total = sum(*total, *more);
@@ -129,7 +129,7 @@ impl Tally {
 
 /// Recent answers, of each limit or whatever else has answers.
 #[derive(Debug)]
-pub(super) struct Window<K = LimitId> {
+pub(super) struct RecentAnswers<K = LimitId> {
     since: Monotonic,
     length: Duration,
     /// The part that is counted now, since the beginning.
@@ -137,7 +137,7 @@ pub(super) struct Window<K = LimitId> {
     counted: HashMap<K, [Totals; PARTS]>,
 }
 
-impl<K: Eq + Hash> Window<K> {
+impl<K: Eq + Hash> RecentAnswers<K> {
     pub(super) fn new(since: Monotonic, length: Duration) -> Self {
         Self {
             since,
@@ -219,7 +219,7 @@ mod tests {
 
     /// Two nodes with a seat.
     struct Fleet {
-        tally: Tally,
+        tally: ReportTally,
         record: Record,
         now: Monotonic,
         seq: u64,
@@ -231,7 +231,7 @@ mod tests {
             record.seats.push(Seat::new(MemberId(1), 7, 0, 1));
             record.seats.push(Seat::new(MemberId(2), 8, 0, 1));
             let now = Monotonic::from_nanos(1_000_000_000_000);
-            let tally = Tally::new(now);
+            let tally = ReportTally::new(now);
             Self {
                 tally,
                 record,

@@ -8,7 +8,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::beat::Beat;
 use super::{Health, Leadership, SessionOptions, key};
-use crate::store::{Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction, Write};
+use crate::store::{
+    Condition, ConfigStore, Lease, Listing, StoreError, StoredEntry, Transaction, Write,
+};
 
 pub(super) struct Campaign<S> {
     pub(super) store: Arc<S>,
@@ -25,7 +27,7 @@ pub(super) struct Campaign<S> {
 }
 
 /// The keep-alives of one lease.
-struct Kept {
+struct KeptLease {
     /// Instant at which the last answered one was sent.
     asked: watch::Sender<Monotonic>,
     /// Asks for one at once.
@@ -60,7 +62,7 @@ impl<S: ConfigStore> Campaign<S> {
                     continue;
                 }
             };
-            let kept = Kept {
+            let kept = KeptLease {
                 asked: watch::Sender::new(asked),
                 now: Notify::new(),
             };
@@ -127,7 +129,7 @@ impl<S: ConfigStore> Campaign<S> {
     }
 
     /// Keeps a lease alive, from its beginning to its end.
-    async fn keep(&self, lease: Lease, kept: &Kept) -> StoreError {
+    async fn keep(&self, lease: Lease, kept: &KeptLease) -> StoreError {
         let own_time = self.options.own_time();
         let mut last = *kept.asked.borrow();
         loop {
@@ -154,7 +156,7 @@ impl<S: ConfigStore> Campaign<S> {
     }
 
     /// Campaigns with a lease, and leads, until the key is lost.
-    async fn campaign(&self, lease: Lease, kept: &Kept) -> Result<(), StoreError> {
+    async fn campaign(&self, lease: Lease, kept: &KeptLease) -> Result<(), StoreError> {
         let (epoch, listing) = loop {
             match self.try_to_win(lease).await {
                 Ok(Some(won)) => break won,
@@ -215,8 +217,9 @@ impl<S: ConfigStore> Campaign<S> {
             Err(error) => return Err(error),
         }
         let listing = self.store.read(&options.prefix, call).await?;
-        let is_ours =
-            |entry: &&Entry| entry.lease == Some(lease) && entry.value == options.name.as_bytes();
+        let is_ours = |entry: &&StoredEntry| {
+            entry.lease == Some(lease) && entry.value == options.name.as_bytes()
+        };
         let ours = listing.entries.get(&leader).filter(is_ours);
         let Some(epoch) = ours.map(|entry| entry.created) else {
             return Ok(None);
@@ -281,7 +284,7 @@ impl<S: ConfigStore> Campaign<S> {
 
     /// Tells of every keep-alive, until the key is seen to be lost. That the lease ends is noticed by
     /// those who keep it.
-    async fn lead(&self, mut leadership: Leadership, kept: &Kept) -> Result<(), StoreError> {
+    async fn lead(&self, mut leadership: Leadership, kept: &KeptLease) -> Result<(), StoreError> {
         let (mut asked, mut view) = (kept.asked.subscribe(), self.view.clone());
         loop {
             tokio::select! {

@@ -149,11 +149,11 @@ fn rollback(before: &Listing, now: &Listing) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Entry;
+    use crate::store::StoredEntry;
 
     fn listing(revision: u64, entries: &[(&str, u64)]) -> Listing {
         let entry = |(key, changed): &(&str, u64)| {
-            let entry = Entry {
+            let entry = StoredEntry {
                 value: Vec::new(),
                 created: 1,
                 changed: *changed,

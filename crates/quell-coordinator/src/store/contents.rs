@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::{Change, Condition, Entry, Lease, Listing, Write};
+use super::{Change, Condition, Lease, Listing, StoredEntry, Write};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     pub(super) revision: u64,
-    pub(super) entries: BTreeMap<String, Entry>,
+    pub(super) entries: BTreeMap<String, StoredEntry>,
 }
 
 impl Contents {
     pub(super) fn holds(&self, condition: &Condition) -> bool {
-        let of = |key: &str, number: fn(&Entry) -> u64| self.entries.get(key).map_or(0, number);
+        let of =
+            |key: &str, number: fn(&StoredEntry) -> u64| self.entries.get(key).map_or(0, number);
         match condition {
             Condition::Created { key, revision } => of(key, |entry| entry.created) == *revision,
             Condition::Changed { key, revision } => of(key, |entry| entry.changed) == *revision,
@@ -31,7 +32,7 @@ impl Contents {
             let (key, entry) = match write {
                 Write::Put { key, value, lease } => {
                     let created = next.entries.get(&key).map_or(revision, |old| old.created);
-                    let entry = Entry {
+                    let entry = StoredEntry {
                         value,
                         created,
                         changed: revision,

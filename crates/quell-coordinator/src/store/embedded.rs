@@ -25,8 +25,8 @@ use tokio::sync::broadcast;
 
 use super::contents::Contents;
 use super::{
-    Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
-    Watch, Write,
+    Change, Committed, Condition, ConfigStore, Lease, Listing, StoreError, StoredEntry,
+    Transaction, Watch, Write,
 };
 
 /// The first bytes of the file: its name and the version of its format.
@@ -101,7 +101,7 @@ struct EntryRecord {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EmbeddedState {
     contents: Contents,
     leases: HashSet<i64>,
     last_lease: i64,
@@ -115,7 +115,7 @@ pub struct EmbeddedStore {
     copy: PathBuf,
     /// Locked for as long as this process lives.
     file: File,
-    state: Mutex<State>,
+    state: Mutex<EmbeddedState>,
     changes: broadcast::Sender<(u64, Change)>,
 }
 
@@ -174,7 +174,7 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EmbeddedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -332,7 +332,7 @@ impl Watch for EmbeddedWatch {
 }
 
 impl EntryRecord {
-    fn new((key, entry): (&String, &Entry)) -> Self {
+    fn new((key, entry): (&String, &StoredEntry)) -> Self {
         Self {
             key: key.clone(),
             value: entry.value.clone(),
@@ -342,8 +342,8 @@ impl EntryRecord {
         }
     }
 
-    fn entry(self) -> (String, Entry) {
-        let entry = Entry {
+    fn entry(self) -> (String, StoredEntry) {
+        let entry = StoredEntry {
             value: self.value,
             created: self.created,
             changed: self.changed,

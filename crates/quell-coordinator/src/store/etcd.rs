@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{
-    Change, Committed, Condition, ConfigStore, Entry, EtcdOptions, Lease, Listing, StoreError,
-    Transaction, Watch, Write,
+    Change, Committed, Condition, ConfigStore, EtcdOptions, Lease, Listing, StoreError,
+    StoredEntry, Transaction, Watch, Write,
 };
 
 /// The most bytes of an answer: a listing has the record and a snapshot, each of several transactions.
@@ -323,13 +323,13 @@ fn number(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }
 
-fn entry(kv: KeyValue) -> Result<(String, Entry), StoreError> {
+fn entry(kv: KeyValue) -> Result<(String, StoredEntry), StoreError> {
     let (created, changed) = (number(kv.create_revision()), number(kv.mod_revision()));
     let lease = Some(Lease(kv.lease())).filter(|lease| lease.0 != 0);
     let (key, value) = kv.into_key_value();
     let key = String::from_utf8(key)
         .map_err(|_| StoreError::Refused("a key of the fleet in etcd is not UTF-8 text".into()))?;
-    let entry = Entry {
+    let entry = StoredEntry {
         value,
         created,
         changed,

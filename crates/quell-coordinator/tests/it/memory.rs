@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_coordinator::store::{
-    Change, Committed, Condition, ConfigStore, Entry, Lease, Listing, StoreError, Transaction,
-    Watch, Write,
+    Change, Committed, Condition, ConfigStore, Lease, Listing, StoreError, StoredEntry,
+    Transaction, Watch, Write,
 };
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -105,7 +105,7 @@ impl Memory {
 
     /// Nobody has kept these leases alive: those of the leader's key of this coordinator.
     pub(crate) fn end_lease_of(&self, leader: &str) {
-        let is_its_own = |entry: &&Entry| entry.value == leader.as_bytes();
+        let is_its_own = |entry: &&StoredEntry| entry.value == leader.as_bytes();
         let entries = self.0.borrow().contents.entries.clone();
         let leases = entries.values().filter(is_its_own);
         for lease in leases.filter_map(|entry| entry.lease) {

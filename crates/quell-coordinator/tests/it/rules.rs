@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use quell::rule_store::{Head, RuleStore, RuleStoreError};
 use quell_conformance::rule_store::{self, draft, push};
-use quell_coordinator::rules::{self, ConfigRules};
+use quell_coordinator::config_rules::{self, ConfigRules};
 use quell_coordinator::store::{EmbeddedStore, EtcdOptions, MAX_WRITE};
 use tempfile::TempDir;
 
 use crate::etcd::{Etcd, PATIENCE};
 
 fn book(etcd: &Etcd, name: &str) -> Arc<dyn RuleStore> {
-    let book = rules::in_etcd(etcd.urls(), EtcdOptions::default(), name, "etcd://here");
+    let book = config_rules::in_etcd(etcd.urls(), EtcdOptions::default(), name, "etcd://here");
     book.unwrap()
 }
 
@@ -114,7 +114,7 @@ async fn an_etcd_that_is_not_there_says_so() {
         "http://127.0.0.1:{}",
         quell_testkit::port::free_port()
     )];
-    let rules = rules::in_etcd(urls, EtcdOptions::default(), "a", "etcd://here").unwrap();
+    let rules = config_rules::in_etcd(urls, EtcdOptions::default(), "a", "etcd://here").unwrap();
     let error = rules.head().await.unwrap_err();
     assert!(matches!(&error, RuleStoreError::NoAnswer(_)), "{error:?}");
     assert!(error.to_string().contains("cannot be reached"), "{error}");

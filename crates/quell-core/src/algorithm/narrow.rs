@@ -14,7 +14,7 @@ use crate::time::saturating_nanos;
 
 /// The numbers in which limits of one shape differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Numbers {
+pub(crate) enum NarrowNumbers {
     /// Limit that is a bucket with continuous refill, no initial deficit and no debts, which takes less
     /// than 2^63 ticks to fill.
     Bucket(NarrowGcra),
@@ -22,7 +22,7 @@ pub(crate) enum Numbers {
     Max(u64),
 }
 
-impl Numbers {
+impl NarrowNumbers {
     pub(crate) fn new(engine: &Engine) -> Self {
         let gcra = match engine {
             Engine::Token(engine) if engine.is_plain() => Some(engine.gcra()),

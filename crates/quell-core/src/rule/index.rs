@@ -39,9 +39,9 @@ type Hashes = SmallVec<[u64; 1]>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
     /// The rules that are filed.
-    filed: Table,
+    filed: HashTable,
     /// The entries that rules are filed under, in the order of their names ([`by_name`]).
-    entries: Vec<Entry>,
+    entries: Vec<FiledEntry>,
     /// The entries under which rules are filed by network.
     networks: Vec<Networks>,
     /// Rules that cannot be filed.
@@ -53,20 +53,20 @@ pub(super) struct Index {
 /// The slots are in the order of the hashes, each as near behind its own place as those before it allow, so
 /// that a lookup reads one cache line as a rule, however many rules there are.
 #[derive(Clone, Debug, Default)]
-struct Table {
+struct HashTable {
     /// With [`WINDOW`] empty slots at the end.
-    slots: Vec<Slot>,
+    slots: Vec<FiledRule>,
     /// Number of places over which hashes are spread; behind them lie those that had to give way.
     places: u64,
 }
 
-/// Number of slots that [`Table::first`] looks at in one go. Few rules give way by more than that.
+/// Number of slots that [`HashTable::first`] looks at in one go. Few rules give way by more than that.
 const WINDOW: usize = 8;
 
 /// A rule, and the upper half of a hash that it is filed under. Another hash that begins in the same way
 /// only costs a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Slot {
+struct FiledRule {
     hash: u32,
     /// One more than the rule's position in the file; 0 in an empty slot.
     rule: u32,
@@ -74,16 +74,16 @@ struct Slot {
 
 /// The bytes of a rule in an index, beside free slots.
 #[cfg(test)]
-pub(super) const SLOT_BYTES: usize = size_of::<Slot>();
+pub(super) const SLOT_BYTES: usize = size_of::<FiledRule>();
 
-impl Slot {
+impl FiledRule {
     const fn is_empty(self) -> bool {
         self.rule == 0
     }
 }
 
-impl Table {
-    fn new(mut filed: Vec<Slot>) -> Self {
+impl HashTable {
+    fn new(mut filed: Vec<FiledRule>) -> Self {
         filed.sort_unstable();
         // A quarter of the places stays free, so that rows of rules stay short.
         let places = filed.len() + filed.len() / 3 + 1;
@@ -97,13 +97,13 @@ impl Table {
         for one in filed {
             let place = table.place(one.hash);
             if place > table.slots.len() {
-                table.slots.resize(place, Slot::default());
+                table.slots.resize(place, FiledRule::default());
             }
             table.slots.push(one);
         }
         table
             .slots
-            .resize(table.slots.len() + WINDOW, Slot::default());
+            .resize(table.slots.len() + WINDOW, FiledRule::default());
         table.slots.shrink_to_fit();
         table
     }
@@ -166,7 +166,7 @@ const fn upper_half(hash: u64) -> u32 {
 
 /// An entry that rules are filed under.
 #[derive(Clone, Debug)]
-struct Entry {
+struct FiledEntry {
     name: Arc<str>,
     /// Initial hashes for values and for beginnings, from the name.
     whole: u64,
@@ -270,7 +270,7 @@ impl Index {
                 index.others.push(place);
                 continue;
             };
-            all_filed.extend(hashes.into_iter().map(|hash| Slot {
+            all_filed.extend(hashes.into_iter().map(|hash| FiledRule {
                 hash: upper_half(hash),
                 rule: place + 1,
             }));
@@ -287,7 +287,7 @@ impl Index {
                 }
             }
         }
-        let entries = lengths.into_iter().map(|(name, lengths)| Entry {
+        let entries = lengths.into_iter().map(|(name, lengths)| FiledEntry {
             whole: start(WHOLE, &name),
             beginning: start(BEGINNING, &name),
             lengths: lengths.into_iter().collect(),
@@ -303,7 +303,7 @@ impl Index {
             entry,
         });
         index.networks = networks.collect();
-        index.filed = Table::new(all_filed);
+        index.filed = HashTable::new(all_filed);
         index
     }
 
@@ -331,7 +331,7 @@ impl Index {
 
     /// Rules that match the value of a known entry, or its beginning.
     #[inline]
-    fn collect_texts(&self, known: &Entry, value: &[u8], found: &mut Candidates) {
+    fn collect_texts(&self, known: &FiledEntry, value: &[u8], found: &mut Candidates) {
         self.filed.find(fold(known.whole, value), found);
         for length in &known.lengths {
             let Some(beginning) = value.get(..*length) else {
@@ -362,7 +362,7 @@ impl Index {
 
     /// The entry under whose values all rules are filed, if there is nothing else.
     #[inline]
-    fn only_values(&self) -> Option<&Entry> {
+    fn only_values(&self) -> Option<&FiledEntry> {
         match &*self.entries {
             [entry] if entry.lengths.is_empty() => {
                 let is_alone = self.networks.is_empty() && self.others.is_empty();
@@ -372,7 +372,7 @@ impl Index {
         }
     }
 
-    fn entry(&self, name: &str) -> Option<&Entry> {
+    fn entry(&self, name: &str) -> Option<&FiledEntry> {
         let place = self
             .entries
             .binary_search_by(|entry| by_name(&entry.name, name));

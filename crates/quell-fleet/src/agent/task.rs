@@ -18,11 +18,11 @@ use quell_store::shares::Shares;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::Command;
+use super::AgentCommand;
 use super::connection::{CoordinatorUrl, Dialer, Link, refusal};
 use super::file::NodeFile;
+use super::fleet_rules::FleetRules;
 use super::rights::Rights;
-use super::rules::FleetRules;
 use super::seen::SeenSlot;
 use super::status::{FleetStatus, NodeState, Trouble};
 use crate::proto::response::Kind;
@@ -141,14 +141,14 @@ impl Task {
         }
     }
 
-    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<AgentCommand>) {
         self.rights.follow(self.clock.monotonic(), &self.member);
         self.publish();
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(Command::Leave(tell)) => self.leave(tell).await,
+                    Some(AgentCommand::Leave(tell)) => self.leave(tell).await,
                     None => return,
                 },
                 answer = next_answer(&mut self.link) => self.hear(answer).await,

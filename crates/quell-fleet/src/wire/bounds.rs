@@ -37,50 +37,50 @@ enum Field {
     /// A text or bytes, at most so many of them in a list, each at most so long.
     Text { most: usize, longest: usize },
     /// Messages, at most so many.
-    Messages { most: usize, shape: Shape },
+    Messages { most: usize, shape: MessageShape },
     /// Numbers, at most so many, packed or not.
     Numbers { most: usize },
 }
 
 /// The fields of a message that take memory, by their numbers.
-type Shape = &'static [(u64, Field)];
+type MessageShape = &'static [(u64, Field)];
 
 const fn text(longest: usize) -> Field {
     Field::Text { most: 1, longest }
 }
 
-const fn one(shape: Shape) -> Field {
+const fn one(shape: MessageShape) -> Field {
     Field::Messages { most: 1, shape }
 }
 
-const fn list(most: usize, shape: Shape) -> Field {
+const fn list(most: usize, shape: MessageShape) -> Field {
     Field::Messages { most, shape }
 }
 
 /// A message of nothing but numbers.
-const FLAT: Shape = &[];
-const LEASE: Shape = &[(1, one(FLAT))];
-const KEPT: Shape = &[(2, one(FLAT)), (3, one(FLAT))];
-const GIVEN_UP: Shape = &[(2, list(MAX_LIMITS, KEPT))];
+const FLAT: MessageShape = &[];
+const LEASE: MessageShape = &[(1, one(FLAT))];
+const KEPT: MessageShape = &[(2, one(FLAT)), (3, one(FLAT))];
+const GIVEN_UP: MessageShape = &[(2, list(MAX_LIMITS, KEPT))];
 const GROUPS: Field = Field::Text {
     most: MAX_MEMBERSHIPS,
     longest: MAX_NAME,
 };
-const JOIN: Shape = &[(4, GROUPS), (7, list(MAX_LIMITS, KEPT)), (8, one(GIVEN_UP))];
-const LOAD: Shape = &[(6, one(FLAT))];
-const HELD: Shape = &[
+const JOIN: MessageShape = &[(4, GROUPS), (7, list(MAX_LIMITS, KEPT)), (8, one(GIVEN_UP))];
+const LOAD: MessageShape = &[(6, one(FLAT))];
+const HELD: MessageShape = &[
     (2, list(LEASE_STEPS, LEASE)),
     (3, one(FLAT)),
     (5, one(FLAT)),
     (7, one(FLAT)),
     (9, one(FLAT)),
 ];
-const HELD_LIMITS: Shape = &[(1, list(MAX_LIMITS, HELD))];
-const REPORT: Shape = &[(8, list(MAX_LIMITS, LOAD)), (9, one(HELD_LIMITS))];
-const KEY: Shape = &[(1, text(LONGEST_KEY))];
-const ANSWERS: Shape = &[(1, text(LONGEST_KEY))];
-const CANDIDATE: Shape = &[(2, text(LONGEST_WHY * CHARACTER)), (7, list(MAX_KEYS, KEY))];
-const RULES: Shape = &[
+const HELD_LIMITS: MessageShape = &[(1, list(MAX_LIMITS, HELD))];
+const REPORT: MessageShape = &[(8, list(MAX_LIMITS, LOAD)), (9, one(HELD_LIMITS))];
+const KEY: MessageShape = &[(1, text(LONGEST_KEY))];
+const ANSWERS: MessageShape = &[(1, text(LONGEST_KEY))];
+const CANDIDATE: MessageShape = &[(2, text(LONGEST_WHY * CHARACTER)), (7, list(MAX_KEYS, KEY))];
+const RULES: MessageShape = &[
     (1, text(VERSION)),
     (2, text(VERSION)),
     (3, text(LONGEST_WHY * CHARACTER)),
@@ -91,22 +91,22 @@ const EDGES: Field = Field::Numbers { most: MAX_EDGES };
 const COUNTS: Field = Field::Numbers {
     most: MAX_EDGES + 1,
 };
-const LATENCY: Shape = &[(1, EDGES), (2, COUNTS)];
-const ENTRY: Shape = &[(1, text(LONGEST_KEY)), (2, text(LONGEST_KEY))];
-const BAN: Shape = &[
+const LATENCY: MessageShape = &[(1, EDGES), (2, COUNTS)];
+const ENTRY: MessageShape = &[(1, text(LONGEST_KEY)), (2, text(LONGEST_KEY))];
+const BAN: MessageShape = &[
     (1, text(LONGEST_KEY)),
     (2, text(LONGEST_KEY)),
     (3, list(MAX_ENTRIES, ENTRY)),
     (5, text(LONGEST_WHY * CHARACTER)),
 ];
-const BANS: Shape = &[(1, list(MAX_KEYS, BAN))];
-const SEEN: Shape = &[
+const BANS: MessageShape = &[(1, list(MAX_KEYS, BAN))];
+const SEEN: MessageShape = &[
     (1, one(LATENCY)),
     (2, list(MAX_KEYS, KEY)),
     (5, one(BANS)),
     (6, one(FLAT)),
 ];
-const REQUEST: Shape = &[
+const REQUEST: MessageShape = &[
     (1, one(JOIN)),
     (2, one(REPORT)),
     (3, one(FLAT)),
@@ -123,7 +123,7 @@ pub fn check_request(bytes: &[u8]) -> Result<(), WireError> {
 }
 
 /// Checks that these are the bytes of a message of this shape, within its bounds.
-fn check(mut bytes: &[u8], shape: Shape) -> Option<()> {
+fn check(mut bytes: &[u8], shape: MessageShape) -> Option<()> {
     // How many there were of each field; no shape has as many.
     let mut counts = [0_usize; 8];
     while !bytes.is_empty() {

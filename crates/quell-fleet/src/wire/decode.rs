@@ -288,7 +288,7 @@ pub fn decode_response(response: proto::Response) -> Result<(Response, Option<St
             let url = Some(elsewhere.url).filter(|url| !url.is_empty());
             return Ok((answer, url));
         }
-        // No answer of the protocol: `rules::decode` reads them.
+        // No answer of the protocol: `wire_rules::decode` reads them.
         response::Kind::Rules(_) | response::Kind::Candidate(_) | response::Kind::Judged(_) => {
             return Err(WireError::Kind);
         }

@@ -8,7 +8,7 @@ use quell::rule_store::{RuleStore, RuleStoreError, Version};
 use quell_conformance::rule_store::draft;
 use quell_core::time::Now;
 use quell_fleet::agent::{Fleet, FleetRules};
-use quell_fleet::{proto, rules};
+use quell_fleet::{proto, wire_rules};
 use tokio::time::timeout;
 
 use crate::agent::options;
@@ -119,7 +119,7 @@ async fn a_node_says_how_calls_were_answered_under_the_rules_that_are_judged() {
     until(&mut stream, |seen| seen.answered == told).await;
 
     let seven = version(7, "domain: seven");
-    hand_out(&stream, rules::encode(&seven)).await;
+    hand_out(&stream, wire_rules::encode(&seven)).await;
     timeout(PATIENCE, store.wait(None)).await.unwrap();
     assert_eq!(store.latest().await, Ok(Some(seven.clone())));
     store.note(Some(seven.head()), None);
@@ -171,7 +171,7 @@ async fn a_node_follows_checks_and_keeps_rules() {
     assert_eq!(none, proto::RulesSeen::default());
 
     let seven = version(7, "domain: seven");
-    hand_out(&stream, rules::encode(&seven)).await;
+    hand_out(&stream, wire_rules::encode(&seven)).await;
     timeout(PATIENCE, store.wait(None)).await.unwrap();
     assert_eq!(store.latest().await, Ok(Some(seven.clone())));
     assert_eq!(store.history(9).await, Ok(vec![seven.entry.clone()]));
@@ -183,7 +183,7 @@ async fn a_node_follows_checks_and_keeps_rules() {
     .await;
 
     // What was changed on its way is not taken, and told.
-    let mut broken = rules::encode(&version(8, "domain: eight"));
+    let mut broken = wire_rules::encode(&version(8, "domain: eight"));
     broken.text.push('!');
     hand_out(&stream, broken).await;
     let seen = until(&mut stream, |seen| !seen.refused.is_empty()).await;
@@ -193,7 +193,7 @@ async fn a_node_follows_checks_and_keeps_rules() {
 
     // What is refused by the server is not kept for the next start.
     let nine = version(9, "domain: [");
-    hand_out(&stream, rules::encode(&nine)).await;
+    hand_out(&stream, wire_rules::encode(&nine)).await;
     timeout(PATIENCE, store.wait(Some(seven.head())))
         .await
         .unwrap();
@@ -227,12 +227,12 @@ async fn rules_that_are_not_on_the_disk_are_not_told_as_applied() {
     let (node, store) = start(&coordinator.url, Some(&file)).await;
     let mut stream = coordinator.stream().await;
     let seven = version(7, "domain: seven");
-    hand_out(&stream, rules::encode(&seven)).await;
+    hand_out(&stream, wire_rules::encode(&seven)).await;
     timeout(PATIENCE, store.wait(None)).await.unwrap();
     assert_eq!(store.latest().await, Ok(Some(seven.clone())));
     // The next version comes before this one is in force.
     let eight = version(8, "domain: [");
-    hand_out(&stream, rules::encode(&eight)).await;
+    hand_out(&stream, wire_rules::encode(&eight)).await;
     timeout(PATIENCE, store.wait(Some(seven.head())))
         .await
         .unwrap();

@@ -53,7 +53,7 @@ pub(super) struct Handshakes {
 }
 
 /// Reason why there is no TLS connection.
-enum Failure {
+enum HandshakeFailure {
     /// The client left before it sent anything, or the server stops.
     Gone,
     Timeout,
@@ -88,8 +88,8 @@ impl Handshakes {
         let connection = tokio::select! {
             biased;
             connection = self.connect(stream, &accepted.buffers) => connection,
-            () = tokio::time::sleep(self.timeout) => Err(Failure::Timeout),
-            () = self.has_to_stop() => Err(Failure::Gone),
+            () = tokio::time::sleep(self.timeout) => Err(HandshakeFailure::Timeout),
+            () = self.has_to_stop() => Err(HandshakeFailure::Gone),
         };
         match connection {
             Ok(connection) => {
@@ -103,18 +103,18 @@ impl Handshakes {
                     ..accepted
                 });
             }
-            Err(Failure::Gone) => {}
-            Err(Failure::Timeout) => self.numbers.timeouts.add(1),
-            Err(Failure::Full(stream)) => {
+            Err(HandshakeFailure::Gone) => {}
+            Err(HandshakeFailure::Timeout) => self.numbers.timeouts.add(1),
+            Err(HandshakeFailure::Full(stream)) => {
                 self.numbers.refused.add(Refused::Buffers);
                 close_lingering(Stream::Tcp(stream), &REFUSAL).await;
             }
-            Err(Failure::NoTls(stream)) => {
+            Err(HandshakeFailure::NoTls(stream)) => {
                 self.numbers.tls_errors.add(1);
                 tracing::debug!(%remote, "a client does not speak TLS");
                 close_lingering(Stream::Tcp(stream), &self.no_tls).await;
             }
-            Err(Failure::Broken(error, stream)) => {
+            Err(HandshakeFailure::Broken(error, stream)) => {
                 self.numbers.tls_errors.add(1);
                 tracing::debug!(%remote, %error, "a TLS handshake failed");
                 // An alert says why. It would be lost with a reset.
@@ -128,16 +128,16 @@ impl Handshakes {
         &self,
         stream: TcpStream,
         buffers: &Arc<CallerBudget>,
-    ) -> Result<TlsConnection, Failure> {
+    ) -> Result<TlsConnection, HandshakeFailure> {
         let mut first = [0];
         match stream.peek(&mut first).await {
-            Ok(0) | Err(_) => return Err(Failure::Gone),
-            Ok(_) if first != [HANDSHAKE] => return Err(Failure::NoTls(stream)),
+            Ok(0) | Err(_) => return Err(HandshakeFailure::Gone),
+            Ok(_) if first != [HANDSHAKE] => return Err(HandshakeFailure::NoTls(stream)),
             Ok(_) => {}
         }
         let mut share = buffers.share();
         if !share.resize(CONNECTION) {
-            return Err(Failure::Full(stream));
+            return Err(HandshakeFailure::Full(stream));
         }
         let acceptor = TlsAcceptor::from(self.acceptor.config());
         let handshake = acceptor.accept_with(BoundedOverhead::new(stream), |session| {
@@ -145,7 +145,7 @@ impl Handshakes {
         });
         match handshake.into_fallible().await {
             Ok(stream) => Ok(TlsConnection::new(stream, share)),
-            Err((error, stream)) => Err(Failure::Broken(error, stream.stream)),
+            Err((error, stream)) => Err(HandshakeFailure::Broken(error, stream.stream)),
         }
     }
 

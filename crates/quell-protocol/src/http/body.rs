@@ -8,7 +8,7 @@
 //! {"domain": "shop", "rule": "login", "entries": {"user": "alice"}, "for": "10m"}
 //! ```
 //!
-//! One visitor reads all of them, in one pass and without a tree (see `json`). A [`Shape`] lists the
+//! One visitor reads all of them, in one pass and without a tree (see `json`). An [`ObjectShape`] lists the
 //! members that each may have.
 
 use std::borrow::Cow;
@@ -133,7 +133,7 @@ pub fn parse_key_name(body: &[u8]) -> Result<KeyRequest<'_>, BodyError> {
     parse(body, &KEY_NAME).map(Members::key)
 }
 
-fn parse<'de>(body: &'de [u8], shape: &'static Shape) -> Result<Members<'de>, BodyError> {
+fn parse<'de>(body: &'de [u8], shape: &'static ObjectShape) -> Result<Members<'de>, BodyError> {
     let path = &Path::default();
     let mut members = Members::default();
     let reader = Reader {
@@ -146,7 +146,7 @@ fn parse<'de>(body: &'de [u8], shape: &'static Shape) -> Result<Members<'de>, Bo
 }
 
 /// The members that an object may have.
-struct Shape {
+struct ObjectShape {
     members: &'static [&'static str],
     /// A description of the object, for errors.
     expected: &'static str,
@@ -155,37 +155,37 @@ struct Shape {
     waits: bool,
 }
 
-const ACQUIRE: Shape = Shape {
+const ACQUIRE: ObjectShape = ObjectShape {
     members: &["domain", "entries", "cost", "max_wait_ms", "descriptors"],
     expected: "an object with \"domain\" and \"entries\" (or \"descriptors\")",
     example: r#"{"domain": "shop", "entries": {"path": "/login"}}"#,
     waits: true,
 };
 
-const PEEK: Shape = Shape {
+const PEEK: ObjectShape = ObjectShape {
     waits: false,
     ..ACQUIRE
 };
 
-const RESERVE: Shape = Shape {
+const RESERVE: ObjectShape = ObjectShape {
     members: &["domain", "entries", "cost", "descriptors", "id", "hold_ms"],
     ..ACQUIRE
 };
 
-const DESCRIPTOR: Shape = Shape {
+const DESCRIPTOR: ObjectShape = ObjectShape {
     members: &["entries", "cost"],
     expected: "an object with \"entries\" and \"cost\"",
     ..ACQUIRE
 };
 
-const KEY: Shape = Shape {
+const KEY: ObjectShape = ObjectShape {
     members: &["domain", "rule", "entries", "for", "reason"],
     expected: r#"an object: write {"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
     example: r#"{"domain": "shop", "rule": "login", "entries": {"user": "alice"}}"#,
     ..ACQUIRE
 };
 
-const KEY_NAME: Shape = Shape {
+const KEY_NAME: ObjectShape = ObjectShape {
     members: &["domain", "rule", "entries"],
     ..KEY
 };
@@ -233,7 +233,7 @@ impl<'de> Members<'de> {
 /// Reads the members of an object.
 struct Reader<'p, 'de> {
     path: &'p Path,
-    shape: &'static Shape,
+    shape: &'static ObjectShape,
     members: &'p mut Members<'de>,
 }
 

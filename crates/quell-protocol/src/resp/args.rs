@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The position of an argument.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct ArgSpan {
     pub(super) start: usize,
     pub(super) end: usize,
 }
@@ -13,7 +13,7 @@ pub(super) struct Span {
 #[derive(Clone, Copy)]
 pub struct Args<'a> {
     pub(super) bytes: &'a [u8],
-    pub(super) spans: &'a [Span],
+    pub(super) spans: &'a [ArgSpan],
 }
 
 impl<'a> Args<'a> {
@@ -49,7 +49,7 @@ impl<'a> Args<'a> {
     #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
         let Self { bytes, spans } = *self;
-        let arg = |span: &Span| bytes.get(span.start..span.end).unwrap_or_default();
+        let arg = |span: &ArgSpan| bytes.get(span.start..span.end).unwrap_or_default();
         spans.iter().map(arg)
     }
 }

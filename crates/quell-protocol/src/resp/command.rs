@@ -6,7 +6,7 @@ use quell_core::end_hold::Ending;
 
 use super::args::Args;
 use super::error::CommandError;
-use super::hold::{End, Reserve};
+use super::hold_commands::{EndCommand, Reserve};
 use super::question;
 use super::session::{self, Client, Credentials, Hello};
 use super::table::{self, Name};
@@ -26,7 +26,7 @@ pub enum Command<'a> {
     /// `QUELL.RESERVE`: charge an estimate.
     Reserve(Reserve<'a>),
     /// `QUELL.SETTLE`, `QUELL.CANCEL`, `QUELL.RELEASE` and `QUELL.RENEW`: end or renew a hold.
-    End(End<'a>),
+    End(EndCommand<'a>),
     /// `PING [message]`: answer the message, or `PONG`.
     Ping(Option<&'a [u8]>),
     /// `ECHO message`: answer the message.
@@ -76,10 +76,10 @@ impl<'a> Command<'a> {
             Name::Acquire => Self::Acquire(question::parse("QUELL.ACQUIRE", rest)?),
             Name::Peek => Self::Peek(question::parse("QUELL.PEEK", rest)?),
             Name::Reserve => Self::Reserve(Reserve::parse(rest)?),
-            Name::Settle => Self::End(End::settle(rest)?),
-            Name::Cancel => Self::End(End::parse(Ending::Cancel, rest)?),
-            Name::Release => Self::End(End::release(rest)?),
-            Name::Renew => Self::End(End::parse(Ending::Renew, rest)?),
+            Name::Settle => Self::End(EndCommand::settle(rest)?),
+            Name::Cancel => Self::End(EndCommand::parse(Ending::Cancel, rest)?),
+            Name::Release => Self::End(EndCommand::release(rest)?),
+            Name::Renew => Self::End(EndCommand::parse(Ending::Renew, rest)?),
             Name::Ping => Self::Ping(rest.get(0)),
             Name::Echo => Self::Echo(rest.get(0).unwrap_or_default()),
             Name::Hello => Self::Hello(Hello::parse(rest)?),

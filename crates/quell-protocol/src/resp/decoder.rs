@@ -6,7 +6,7 @@
 //! of a line continues where it stopped. All of that state is a list of positions, at most
 //! [`FrameLimits::max_args`] long.
 
-use super::args::{Args, Span};
+use super::args::{ArgSpan, Args};
 use super::frame::{FrameError, FrameLimits};
 use super::inline;
 use super::number::natural;
@@ -38,7 +38,7 @@ pub enum Decoded<'a> {
 #[derive(Debug)]
 pub struct Decoder {
     limits: FrameLimits,
-    spans: Vec<Span>,
+    spans: Vec<ArgSpan>,
     /// The arguments of an inline command without their quotes.
     unquoted: Vec<u8>,
     /// The number of arguments in the array's head; `None` between frames.
@@ -50,7 +50,7 @@ pub struct Decoder {
 }
 
 /// The end of a line, or of the head of an argument.
-enum Head {
+enum LineEnd {
     /// A number, and where the bytes after it begin.
     Number(usize, usize),
     /// The bytes end too early.
@@ -136,7 +136,7 @@ impl Decoder {
         if self.unquoted.capacity() > MAX_KEPT {
             self.unquoted = Vec::new();
         }
-        if self.spans.capacity() > MAX_KEPT / size_of::<Span>() {
+        if self.spans.capacity() > MAX_KEPT / size_of::<ArgSpan>() {
             self.spans = Vec::new();
         }
     }
@@ -144,7 +144,7 @@ impl Decoder {
     /// Bytes that it has allocated.
     #[must_use]
     pub const fn held(&self) -> usize {
-        self.unquoted.capacity() + self.spans.capacity() * size_of::<Span>()
+        self.unquoted.capacity() + self.spans.capacity() * size_of::<ArgSpan>()
     }
 
     /// Forgets the frame, but not its spans, which the caller may borrow.
@@ -169,9 +169,9 @@ impl Decoder {
                     Some(_) => return self.inline(input),
                 }
                 let (announced, begin) = match head(input, 1) {
-                    Head::Number(count, begin) => (count, begin),
-                    Head::Cut => return Ok(Progress::Missing(1)),
-                    Head::Bad => return Err(FrameError::ArrayLength(self.limits.max_args)),
+                    LineEnd::Number(count, begin) => (count, begin),
+                    LineEnd::Cut => return Ok(Progress::Missing(1)),
+                    LineEnd::Bad => return Err(FrameError::ArrayLength(self.limits.max_args)),
                 };
                 if announced > self.limits.max_args {
                     return Err(FrameError::ArrayLength(self.limits.max_args));
@@ -212,7 +212,7 @@ impl Decoder {
             return None;
         }
         if self.spans.len() != count {
-            self.spans.resize(count, Span { start: 0, end: 0 });
+            self.spans.resize(count, ArgSpan { start: 0, end: 0 });
         }
         let mut at = 4;
         for span in &mut self.spans {
@@ -245,9 +245,9 @@ impl Decoder {
         format: usize,
     ) -> Result<Option<usize>, FrameError> {
         let (length, start) = match head(input, at + 1) {
-            Head::Number(length, start) => (length, start),
-            Head::Cut => return Ok(Some(1)),
-            Head::Bad => return Err(FrameError::BulkLength(self.limits.max_bulk)),
+            LineEnd::Number(length, start) => (length, start),
+            LineEnd::Cut => return Ok(Some(1)),
+            LineEnd::Bad => return Err(FrameError::BulkLength(self.limits.max_bulk)),
         };
         if length > self.limits.max_bulk {
             return Err(FrameError::BulkLength(self.limits.max_bulk));
@@ -267,7 +267,7 @@ impl Decoder {
         if format > 0 && input.get(start + format - 1) != Some(&b':') {
             return Err(FrameError::Malformed(b'='));
         }
-        self.spans.push(Span {
+        self.spans.push(ArgSpan {
             start: start + format,
             end,
         });
@@ -303,7 +303,7 @@ impl Decoder {
         if !sound {
             return Err(FrameError::Malformed(kind));
         }
-        self.spans.push(Span { start, end });
+        self.spans.push(ArgSpan { start, end });
         self.position = end + 2;
         self.searched = 0;
         Ok(None)
@@ -383,7 +383,7 @@ fn empty_frames(input: &[u8]) -> usize {
 /// The span of the text of a bulk string of less than 100 bytes whose head begins at `at`; `None` if
 /// there is none, or not all of it.
 #[inline]
-pub(super) fn short(input: &[u8], at: usize) -> Option<Span> {
+pub(super) fn short(input: &[u8], at: usize) -> Option<ArgSpan> {
     const ONE_DIGIT: u32 = u32::from_le_bytes([b'$', 0, b'\r', b'\n']);
     const TWO_DIGITS: u32 = u32::from_le_bytes([b'$', 0, 0, b'\r']);
     // One comparison of four bytes for the whole head except its digits.
@@ -402,25 +402,25 @@ pub(super) fn short(input: &[u8], at: usize) -> Option<Span> {
     };
     let end = start + length;
     match input.get(end..)?.first_chunk::<2>()? {
-        b"\r\n" => Some(Span { start, end }),
+        b"\r\n" => Some(ArgSpan { start, end }),
         _ => None,
     }
 }
 
 /// Reads a length and the end of its line.
-fn head(input: &[u8], at: usize) -> Head {
+fn head(input: &[u8], at: usize) -> LineEnd {
     let rest = input.get(at..).unwrap_or_default();
     let count = rest.iter().take_while(|byte| byte.is_ascii_digit());
     let count = count.take(MAX_LENGTH_DIGITS + 1).count();
     let (digits, end) = rest.split_at_checked(count).unwrap_or_default();
     match (natural(digits), end) {
-        _ if count > MAX_LENGTH_DIGITS => Head::Bad,
-        (_, []) | (Some(_), [b'\r']) => Head::Cut,
+        _ if count > MAX_LENGTH_DIGITS => LineEnd::Bad,
+        (_, []) | (Some(_), [b'\r']) => LineEnd::Cut,
         (Some(length), [b'\r', b'\n', ..]) => match usize::try_from(length) {
-            Ok(length) => Head::Number(length, at + count + 2),
-            Err(_) => Head::Bad,
+            Ok(length) => LineEnd::Number(length, at + count + 2),
+            Err(_) => LineEnd::Bad,
         },
-        _ => Head::Bad,
+        _ => LineEnd::Bad,
     }
 }
 

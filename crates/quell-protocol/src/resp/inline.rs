@@ -4,7 +4,7 @@
 //!  \r \t \b \a \xHH` and `\` before any other byte, `'...'` only `\'`. A closing quote ends its
 //! word.
 
-use super::args::{Args, Span};
+use super::args::{ArgSpan, Args};
 use super::frame::FrameError;
 
 /// Splits `line` into words, written to `unquoted` one after the other.
@@ -16,7 +16,7 @@ pub(super) fn split(
     line: &[u8],
     max: usize,
     unquoted: &mut Vec<u8>,
-    spans: &mut Vec<Span>,
+    spans: &mut Vec<ArgSpan>,
 ) -> Result<(), FrameError> {
     let mut rest = line;
     loop {
@@ -32,7 +32,7 @@ pub(super) fn split(
         }
         let start = unquoted.len();
         rest = word(rest, unquoted)?;
-        spans.push(Span {
+        spans.push(ArgSpan {
             start,
             end: unquoted.len(),
         });

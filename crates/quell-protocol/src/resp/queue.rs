@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use super::args::{Args, Span};
+use super::args::{ArgSpan, Args};
 
 /// The most queued commands: more than clients put into a pipeline.
 pub const MAX_QUEUED: usize = 65_536;
@@ -19,7 +19,7 @@ pub const MAX_QUEUED_BYTES: usize = 8 << 20;
 #[derive(Default)]
 pub struct Queue {
     bytes: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<ArgSpan>,
     /// Offsets of the ends of each command's arguments.
     ends: Vec<usize>,
     is_broken: bool,
@@ -45,8 +45,11 @@ impl Queue {
     /// [`QueueFull`] above [`MAX_QUEUED`] or [`MAX_QUEUED_BYTES`]; the queue is broken then.
     pub fn push(&mut self, args: Args<'_>) -> Result<(), QueueFull> {
         // The position of each argument counts as well, so that many empty ones are bounded too.
-        let length: usize = args.iter().map(|arg| arg.len() + size_of::<Span>()).sum();
-        let held = self.bytes.len() + self.spans.len() * size_of::<Span>();
+        let length: usize = args
+            .iter()
+            .map(|arg| arg.len() + size_of::<ArgSpan>())
+            .sum();
+        let held = self.bytes.len() + self.spans.len() * size_of::<ArgSpan>();
         if self.ends.len() >= MAX_QUEUED || held + length > MAX_QUEUED_BYTES {
             self.fail();
             return Err(QueueFull);
@@ -55,7 +58,7 @@ impl Queue {
             let start = self.bytes.len();
             self.bytes.extend_from_slice(arg);
             let end = self.bytes.len();
-            self.spans.push(Span { start, end });
+            self.spans.push(ArgSpan { start, end });
         }
         self.ends.push(self.spans.len());
         Ok(())
@@ -79,7 +82,7 @@ impl Queue {
     #[must_use]
     pub const fn held(&self) -> usize {
         self.bytes.capacity()
-            + self.spans.capacity() * size_of::<Span>()
+            + self.spans.capacity() * size_of::<ArgSpan>()
             + self.ends.capacity() * size_of::<usize>()
     }
 
@@ -150,7 +153,7 @@ mod tests {
             .count();
         assert_eq!(
             accepted,
-            MAX_QUEUED_BYTES / (4 + 10_000 + 2 * size_of::<Span>())
+            MAX_QUEUED_BYTES / (4 + 10_000 + 2 * size_of::<ArgSpan>())
         );
         assert!(queue.is_broken() && queue.is_empty());
     }

@@ -10,7 +10,7 @@ pub(super) struct Row {
     pub(super) upper: &'static str,
     /// The least and the most arguments, including the name.
     arity: (usize, usize),
-    kind: Kind,
+    kind: CommandKind,
     summary: &'static str,
     /// Its arguments, for people.
     usage: &'static str,
@@ -18,7 +18,7 @@ pub(super) struct Row {
 
 /// The kinds of commands.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum CommandKind {
     /// Charges, or changes what is charged.
     Charge,
     /// Asks without charging.
@@ -49,7 +49,7 @@ macro_rules! commands {
                 name: Name::$name,
                 upper: $upper,
                 arity: ($least, $most),
-                kind: Kind::$kind,
+                kind: CommandKind::$kind,
                 summary: $summary,
                 usage: $usage,
             },
@@ -91,7 +91,7 @@ commands! {
     Reset = "RESET", 1..=1, Open, "Makes the connection as it was when it began", "";
 }
 
-impl Kind {
+impl CommandKind {
     const fn flags(self) -> &'static [&'static str] {
         match self {
             Self::Charge => &["write", "fast"],

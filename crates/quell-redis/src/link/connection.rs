@@ -55,14 +55,14 @@ const MAX_CHECKS: u32 = 8;
 /// Sends commands. The connection is closed when the last copy is dropped.
 #[derive(Clone)]
 pub(super) struct Connection {
-    end: Arc<End>,
+    end: Arc<LinkEnd>,
 }
 
-struct End {
+struct LinkEnd {
     traffic: Arc<Mutex<Traffic>>,
 }
 
-impl Drop for End {
+impl Drop for LinkEnd {
     fn drop(&mut self) {
         let mut traffic = self.traffic.lock();
         traffic.is_left = true;
@@ -80,7 +80,7 @@ impl Connection {
     /// The connection over `stream`, and the driver that a task has to run.
     pub(super) fn new<S>(stream: S, timeout: Duration) -> (Self, Driver<S>) {
         let traffic = Arc::new(Mutex::new(Traffic::new(timeout, Instant::now())));
-        let end = Arc::new(End {
+        let end = Arc::new(LinkEnd {
             traffic: Arc::clone(&traffic),
         });
         let driver = Driver {

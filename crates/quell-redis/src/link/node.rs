@@ -35,10 +35,10 @@ pub(crate) struct Node {
     pub(super) address: Address,
     settings: Arc<Settings>,
     pub(super) endpoint: Arc<Endpoint>,
-    state: Mutex<State>,
+    state: Mutex<LinkState>,
 }
 
-enum State {
+enum LinkState {
     Idle,
     Connecting(Connecting),
     Live(Connection),
@@ -66,7 +66,7 @@ impl Node {
             endpoint: Arc::new(Endpoint::new(address.to_string())),
             address,
             settings,
-            state: Mutex::new(State::Idle),
+            state: Mutex::new(LinkState::Idle),
         })
     }
 
@@ -144,25 +144,25 @@ impl Node {
     /// Gives the connection up if `is_over` says so; `None` if there is no connection.
     fn hang_up_if(&self, is_over: impl FnOnce(&Connection) -> bool) -> Option<bool> {
         let mut state = self.state.lock();
-        let State::Live(connection) = &*state else {
+        let LinkState::Live(connection) = &*state else {
             return None;
         };
         let is_over = is_over(connection);
         if is_over {
-            *state = State::Idle;
+            *state = LinkState::Idle;
         }
         Some(is_over)
     }
 
     /// Returns true if there is a connection on which anything was heard since then.
     pub(super) fn is_heard_since(&self, since: Instant) -> bool {
-        matches!(&*self.state.lock(), State::Live(live) if live.is_heard_since(since))
+        matches!(&*self.state.lock(), LinkState::Live(live) if live.is_heard_since(since))
     }
 
     #[cfg(test)]
     pub(super) fn live(&self) -> Option<Connection> {
         match &*self.state.lock() {
-            State::Live(connection) => Some(connection.clone()),
+            LinkState::Live(connection) => Some(connection.clone()),
             _ => None,
         }
     }
@@ -182,25 +182,27 @@ impl Node {
     fn live_or_connecting(self: &Arc<Self>) -> Result<Result<Connection, Connecting>, String> {
         let mut state = self.state.lock();
         let pause = match &*state {
-            State::Live(connection) if !connection.is_over() => return Ok(Ok(connection.clone())),
+            LinkState::Live(connection) if !connection.is_over() => {
+                return Ok(Ok(connection.clone()));
+            }
             // The task that connects may have ended with its runtime.
-            State::Connecting(connecting) if connecting.has_changed().is_ok() => {
+            LinkState::Connecting(connecting) if connecting.has_changed().is_ok() => {
                 return Ok(Err(connecting.clone()));
             }
-            State::Failed { until, reason, .. } if Instant::now() < *until => {
+            LinkState::Failed { until, reason, .. } if Instant::now() < *until => {
                 return Err(reason.clone());
             }
-            State::Failed { pause, .. } => (*pause * 2).min(MAX_PAUSE),
-            State::Live(_) | State::Idle | State::Connecting(_) => FIRST_PAUSE,
+            LinkState::Failed { pause, .. } => (*pause * 2).min(MAX_PAUSE),
+            LinkState::Live(_) | LinkState::Idle | LinkState::Connecting(_) => FIRST_PAUSE,
         };
         let (sender, connecting) = watch::channel(None);
-        *state = State::Connecting(connecting.clone());
+        *state = LinkState::Connecting(connecting.clone());
         let node = Arc::clone(self);
         sync::spawn(async move {
             let connected = node.connect().await;
             *node.state.lock() = match &connected {
-                Ok(connection) => State::Live(connection.clone()),
-                Err(reason) => State::Failed {
+                Ok(connection) => LinkState::Live(connection.clone()),
+                Err(reason) => LinkState::Failed {
                     until: Instant::now() + pause,
                     pause,
                     reason: reason.clone(),
@@ -369,7 +371,7 @@ mod tests {
                 .into_iter()
                 .for_each(|caller| caller.join().unwrap());
             // Whatever happened, later callers find a connection, unless one failed just now.
-            let has_failed = || matches!(&*node.state.lock(), State::Failed { until, .. } if Instant::now() < *until);
+            let has_failed = || matches!(&*node.state.lock(), LinkState::Failed { until, .. } if Instant::now() < *until);
             while has_failed() {
                 thread::yield_now();
             }

@@ -11,20 +11,20 @@ use tokio::task::AbortHandle;
 
 use super::Failure;
 
-type Outcome = Result<(), Failure>;
+type TaskOutcome = Result<(), Failure>;
 
 /// Work that is done once at a time.
 #[derive(Debug, Default)]
 pub(super) struct SharedTask {
-    running: Mutex<Option<(AbortHandle, Shared<BoxFuture<'static, Outcome>>)>>,
+    running: Mutex<Option<(AbortHandle, Shared<BoxFuture<'static, TaskOutcome>>)>>,
 }
 
 impl SharedTask {
     /// Begins `work`, unless it is running already, and waits for its outcome.
     pub(super) async fn join(
         &self,
-        work: impl Future<Output = Outcome> + Send + 'static,
-    ) -> Outcome {
+        work: impl Future<Output = TaskOutcome> + Send + 'static,
+    ) -> TaskOutcome {
         let outcome = {
             let mut running = self.running.lock();
             match &*running {

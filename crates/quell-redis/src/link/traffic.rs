@@ -9,7 +9,7 @@ use crate::resp::Value;
 use tokio::sync::oneshot;
 
 use super::command::Command;
-use crate::flow::{MAX_WAIT, Queue, Window};
+use crate::flow::{FlowWindow, MAX_WAIT, Queue};
 
 /// Most commands in flight: what a server answers in some 10 ms.
 const MAX_IN_FLIGHT: usize = 1_024;
@@ -48,7 +48,7 @@ pub(super) struct Traffic {
     pub(super) timeout: Duration,
     waiting: Queue<Waiting>,
     on_the_way: VecDeque<SentCommand>,
-    window: Window,
+    window: FlowWindow,
     /// Instant of the last answer.
     pub(super) heard: Instant,
     /// True if nothing was heard since the connection was idle for [`QUIET`].
@@ -242,8 +242,8 @@ impl Traffic {
 }
 
 /// The window shrinks when answers take longer than the quickest by a quarter of the timeout.
-fn window(timeout: Duration) -> Window {
-    Window::new(MIN_IN_FLIGHT, MAX_IN_FLIGHT, timeout / 4)
+fn window(timeout: Duration) -> FlowWindow {
+    FlowWindow::new(MIN_IN_FLIGHT, MAX_IN_FLIGHT, timeout / 4)
 }
 
 fn is_waited_for(sent: &SentCommand) -> bool {

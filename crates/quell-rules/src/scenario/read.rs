@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use quell_core::rule::DomainRules;
 
-use super::rules::{Place, read_rules};
+use super::rule_paths::{RuleTarget, read_rules};
 use super::step::{Step, StepContext};
 use crate::cursor::{Cursor, Fields};
 use crate::fields::{SCENARIOS, TEST};
@@ -87,7 +87,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Scenarios, Vec<Problem>> {
     let mut sink = Sink::new(&name);
     let bytes = source::read(path, &mut sink).unwrap_or_default();
     let tests = if sink.count() == 0 {
-        read(&bytes, Place::Directory(directory), &mut sink)
+        read(&bytes, RuleTarget::Directory(directory), &mut sink)
     } else {
         Vec::new()
     };
@@ -105,7 +105,7 @@ pub fn parse_str(
     directory: impl AsRef<Path>,
 ) -> Result<Scenarios, Vec<Problem>> {
     let mut sink = Sink::new(name);
-    let place = Place::Directory(directory.as_ref());
+    let place = RuleTarget::Directory(directory.as_ref());
     let tests = read(text.as_bytes(), place, &mut sink);
     finish(name.to_owned(), tests, sink)
 }
@@ -117,7 +117,7 @@ pub fn parse_str(
 /// All mistakes, at most [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
 pub fn parse_for(name: &str, text: &str, rules: &[DomainRules]) -> Result<Scenarios, Vec<Problem>> {
     let mut sink = Sink::new(name);
-    let tests = read(text.as_bytes(), Place::Rules(rules), &mut sink);
+    let tests = read(text.as_bytes(), RuleTarget::Rules(rules), &mut sink);
     finish(name.to_owned(), tests, sink)
 }
 
@@ -157,7 +157,7 @@ fn finish(name: String, tests: Vec<Test>, sink: Sink) -> Result<Scenarios, Vec<P
 }
 
 /// Reads every document, each with rules and tests of its own.
-fn read(bytes: &[u8], place: Place<'_>, sink: &mut Sink) -> Vec<Test> {
+fn read(bytes: &[u8], place: RuleTarget<'_>, sink: &mut Sink) -> Vec<Test> {
     let documents = yaml::documents(bytes, sink);
     if documents.is_empty() && sink.count() == 0 {
         sink.file_problem(format!("the file has no content: write {FILE}"));
@@ -167,7 +167,11 @@ fn read(bytes: &[u8], place: Place<'_>, sink: &mut Sink) -> Vec<Test> {
     let has_own = has_own(&documents);
     let is_own = |document: &&yaml::Node| has_own && is_rules(document);
     let own = of_documents(documents.iter().filter(is_own), sink);
-    let place = if has_own { Place::Rules(&own) } else { place };
+    let place = if has_own {
+        RuleTarget::Rules(&own)
+    } else {
+        place
+    };
     for document in documents.iter().filter(|document| !is_own(document)) {
         tests.extend(read_document(document, place, &mut names, sink).unwrap_or_default());
     }
@@ -179,7 +183,7 @@ type Names = HashMap<Arc<str>, usize>;
 
 fn read_document(
     document: &yaml::Node,
-    place: Place<'_>,
+    place: RuleTarget<'_>,
     names: &mut Names,
     sink: &mut Sink,
 ) -> Option<Vec<Test>> {
@@ -192,15 +196,15 @@ fn read_document(
     }
     let fields = cursor.fields(&SCENARIOS, sink)?;
     let no_rules = "no rules to test: write `rules: PATH`, or the document in place";
-    if let Place::Directory(_) = place {
+    if let RuleTarget::Directory(_) = place {
         fields.require(&["rules"], no_rules, sink);
     }
     let no_tests = "no tests: write `tests:` and a list of them";
     fields.require(&["tests"], no_tests, sink);
     let rules = match (fields.get("rules"), place) {
         (Some(rules), _) => read_rules(&rules, place, sink),
-        (None, Place::Rules(rules)) => rules.to_vec(),
-        (None, Place::Directory(_)) => Vec::new(),
+        (None, RuleTarget::Rules(rules)) => rules.to_vec(),
+        (None, RuleTarget::Directory(_)) => Vec::new(),
     };
     let rules = Arc::from(rules);
     let tests = fields.get("tests")?;
@@ -209,7 +213,7 @@ fn read_document(
 
 fn read_tests(
     cursor: &Cursor<'_>,
-    place: Place<'_>,
+    place: RuleTarget<'_>,
     rules: &Arc<[DomainRules]>,
     names: &mut Names,
     sink: &mut Sink,

@@ -40,7 +40,7 @@ pub struct TestReport {
     /// Number of calls that were made.
     pub calls: u64,
     /// The steps that failed; at most the first ten.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<StepFailure>,
     /// Reason why the test was aborted.
     pub error: Option<String>,
 }
@@ -48,7 +48,7 @@ pub struct TestReport {
 /// A step that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Failure {
+pub struct StepFailure {
     /// The step's line, from 1.
     pub line: usize,
     /// The step's column, from 1.
@@ -149,7 +149,7 @@ impl fmt::Display for FileReport {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StepFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, at) = (printable(&self.path), &self.at);
         write!(f, "{}:{}: {path} at {at}", self.line, self.column)?;

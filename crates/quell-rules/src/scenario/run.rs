@@ -14,7 +14,7 @@ use quell_core::verdict::Verdict;
 use super::answer::{ReportedVerdict, Value};
 use super::expect::Expect;
 use super::read::{Scenarios, Test};
-use super::report::{Failure, FileReport, TestReport, Unexpected};
+use super::report::{FileReport, StepFailure, TestReport, Unexpected};
 use super::step::{Action, Call, EndAnswer, Step};
 use crate::duration::Exact;
 use crate::hint;
@@ -140,7 +140,7 @@ fn run_test(test: &Test, subject: &mut impl Subject) -> TestReport {
 
 /// Reports an expectation on a rule that does not exist: that it makes no decision would always be
 /// true.
-fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<Failure> {
+fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<StepFailure> {
     let Action::Call(call) = &step.action else {
         return None;
     };
@@ -163,7 +163,7 @@ fn run_step(
     start: u64,
     subject: &mut impl Subject,
     report: &mut TestReport,
-) -> Option<Failure> {
+) -> Option<StepFailure> {
     let now = instant(start, step.at);
     let result = match &step.action {
         Action::SetRules(rules) => subject.set_rules(rules.clone(), now).map(|()| None),
@@ -186,19 +186,23 @@ fn run_step(
 }
 
 /// Counts the only call of a step, which was not as expected in these fields.
-fn one_call(step: &Step, unexpected: Vec<Unexpected>, report: &mut TestReport) -> Option<Failure> {
+fn one_call(
+    step: &Step,
+    unexpected: Vec<Unexpected>,
+    report: &mut TestReport,
+) -> Option<StepFailure> {
     report.calls += 1;
     failure(step, step.at, (1, 1), unexpected, None)
 }
 
 /// The answers of a step's calls.
 #[derive(Default)]
-struct Tally {
+struct AnswerTally {
     allowed: u64,
     denied: u64,
     unmatched: u64,
     failed: u64,
-    first: Option<Failure>,
+    first: Option<StepFailure>,
 }
 
 fn make_calls(
@@ -207,10 +211,10 @@ fn make_calls(
     start: u64,
     subject: &mut impl Subject,
     calls: &mut u64,
-) -> Result<Option<Failure>, String> {
+) -> Result<Option<StepFailure>, String> {
     let query = call.query();
     let expect = call.expect.in_units_of(subject.unit());
-    let mut tally = Tally::default();
+    let mut tally = AnswerTally::default();
     let mut at = step.at;
     for index in 0..call.repeat {
         let now = instant(start, at);
@@ -249,7 +253,7 @@ fn make_calls(
     Ok(conclude(tally, step, call))
 }
 
-fn conclude(tally: Tally, step: &Step, call: &Call) -> Option<Failure> {
+fn conclude(tally: AnswerTally, step: &Step, call: &Call) -> Option<StepFailure> {
     if let Some(mut first) = tally.first {
         first.failed_calls = tally.failed;
         return Some(first);
@@ -281,8 +285,8 @@ fn failure(
     (call, calls): (u64, u64),
     unexpected: Vec<Unexpected>,
     verdict: Option<&Verdict>,
-) -> Option<Failure> {
-    (!unexpected.is_empty()).then(|| Failure {
+) -> Option<StepFailure> {
+    (!unexpected.is_empty()).then(|| StepFailure {
         line: step.position.line,
         column: step.position.column,
         path: step.path.clone(),

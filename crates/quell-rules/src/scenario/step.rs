@@ -14,7 +14,7 @@ use quell_core::query_bounds::{
 use quell_core::rule::DomainRules;
 
 use super::expect::Expect;
-use super::rules::{Place, read_rules};
+use super::rule_paths::{RuleTarget, read_rules};
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::fields::{DESCRIPTOR, STEP};
 use crate::path::Position;
@@ -91,7 +91,7 @@ type Entries = Vec<(Arc<str>, Arc<str>)>;
 /// Settings that a step inherits from its file and its test.
 pub(crate) struct StepContext<'a> {
     /// Target of paths of rules.
-    pub(crate) place: Place<'a>,
+    pub(crate) place: RuleTarget<'a>,
     /// The domain of the queries, unless the step has another.
     pub(crate) domain: Option<Arc<str>>,
     /// The test's start in nanoseconds since 1970.

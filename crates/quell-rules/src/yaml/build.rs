@@ -90,12 +90,12 @@ enum OpenNode {
         pairs: Vec<Pair>,
         /// The keys of the first pairs and their places, once there are more than [`FEW`].
         seen: HashMap<Arc<str>, Position>,
-        key: Option<Key>,
+        key: Option<UnreadKey>,
     },
 }
 
 /// A key whose value has not been read yet.
-enum Key {
+enum UnreadKey {
     Sound(Arc<str>, Position),
     /// Its value is left out.
     Broken,
@@ -258,8 +258,8 @@ impl<'s> Builder<'s> {
             None => self.root(node),
             Some(OpenNode::List(items)) => items.push(node),
             Some(OpenNode::Map { key, pairs, seen }) => match key.take() {
-                Some(Key::Sound(key, key_at)) => pairs.push(Pair { key, key_at, node }),
-                Some(Key::Broken) => {}
+                Some(UnreadKey::Sound(key, key_at)) => pairs.push(Pair { key, key_at, node }),
+                Some(UnreadKey::Broken) => {}
                 None => {
                     let (next, mistake) = read_key(&node, (pairs, seen), &mut self.names);
                     *key = Some(next);
@@ -323,7 +323,7 @@ fn path_of(open: &[Open]) -> Path {
     let below = |path: Path, open: &Open| match &open.inside {
         OpenNode::List(items) => path.index(items.len()),
         OpenNode::Map {
-            key: Some(Key::Sound(name, _)),
+            key: Some(UnreadKey::Sound(name, _)),
             ..
         } => path.field(name),
         OpenNode::Map { .. } => path,
@@ -336,13 +336,13 @@ fn read_key(
     node: &Node,
     (pairs, seen): (&[Pair], &mut HashMap<Arc<str>, Position>),
     names: &mut HashSet<Arc<str>>,
-) -> (Key, Option<String>) {
+) -> (UnreadKey, Option<String>) {
     let name = match &node.value {
         Value::Text(name) if !name.is_empty() => name,
-        Value::Broken => return (Key::Broken, None),
+        Value::Broken => return (UnreadKey::Broken, None),
         _ => {
             let message = format!("{} in place of a name: write a name", node.kind());
-            return (Key::Broken, Some(message));
+            return (UnreadKey::Broken, Some(message));
         }
     };
     let name = match names.get(name) {
@@ -361,10 +361,10 @@ fn read_key(
         }
     };
     match before.map(|pair| &pair.key_at).or_else(|| seen.get(&name)) {
-        None => (Key::Sound(name, node.at), None),
+        None => (UnreadKey::Sound(name, node.at), None),
         Some(Position { line, column }) => {
             let message = format!("`{name}` is set at {line}:{column} already: write it once");
-            (Key::Broken, Some(message))
+            (UnreadKey::Broken, Some(message))
         }
     }
 }

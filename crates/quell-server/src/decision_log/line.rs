@@ -1,4 +1,4 @@
-//! Line: what a decision looks like in the log.
+//! LogLine: what a decision looks like in the log.
 
 use jiff::Timestamp;
 use quell::store::memory::HashKey;
@@ -11,7 +11,7 @@ use super::{QueryRecord, RuleRecord};
 use crate::key_hash::KeyHash;
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     time: Timestamp,
     /// Only where servers share a store: whose clock decided.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,7 @@ struct Line<'a> {
 
 /// Appends the lines of a query; returns how many there are.
 pub(super) fn write(decided: &QueryRecord, secret: Option<HashKey>, out: &mut Vec<u8>) -> u64 {
-    let unmatched = Line {
+    let unmatched = LogLine {
         time: timestamp(decided.time),
         store_time: decided.store_time.map(timestamp),
         domain: &decided.domain,
@@ -55,7 +55,7 @@ pub(super) fn write(decided: &QueryRecord, secret: Option<HashKey>, out: &mut Ve
     for of_rule in &decided.decisions {
         let decision = &of_rule.decision;
         let delay = decision.delay.as_nanos().div_ceil(1_000_000);
-        let line = Line {
+        let line = LogLine {
             rule: Some(&of_rule.rule),
             key: Some(match secret {
                 Some(secret) => KeyHash::new(&of_rule.key, secret).to_string(),
@@ -83,7 +83,7 @@ fn timestamp(time: Wall) -> Timestamp {
     Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX)
 }
 
-fn push(line: &Line<'_>, out: &mut Vec<u8>) {
+fn push(line: &LogLine<'_>, out: &mut Vec<u8>) {
     // Text and numbers into memory: this cannot fail.
     let json = serde_json::to_string(line).unwrap_or_default();
     out.extend_from_slice(escape_json(&json).as_bytes());

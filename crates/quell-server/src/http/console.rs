@@ -30,7 +30,7 @@ pub(super) use quell_host::console::shell::HOME;
 /// The pages of the menu, by title and path.
 const MENU: Menu = &[
     ("Overview", HOME),
-    ("Rules", rules::PATH),
+    ("Rules", rule_pages::PATH),
     ("Keys", key_table::KEYS_PATH),
 ];
 
@@ -64,6 +64,6 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
         .with_state(console);
-    let rules = rules::routes(&shell, Arc::<Shared>::clone(shared));
+    let rules = rule_pages::routes(&shell, Arc::<Shared>::clone(shared));
     mount(&shell, pages.merge(rules))
 }

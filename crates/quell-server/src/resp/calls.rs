@@ -145,14 +145,14 @@ impl<'a> Call<'a> {
 
 /// A hold that a shared store has granted, whose id only the answer has.
 #[derive(Debug)]
-pub(super) struct Grant {
+pub(super) struct HoldGrant {
     domain: String,
     id: String,
     /// Range of its answer among those that were not sent yet.
     answer: Range<usize>,
 }
 
-impl Grant {
+impl HoldGrant {
     /// Grant of the verdict that was written as `answer`.
     pub(super) fn new(
         shared: &Shared,
@@ -181,20 +181,20 @@ impl Grant {
 
 /// Questions that wait.
 pub(super) struct Calls {
-    waiting: FuturesOrdered<Pin<Box<dyn Future<Output = Reply> + Send>>>,
+    waiting: FuturesOrdered<Pin<Box<dyn Future<Output = SentReply> + Send>>>,
     /// Share of the budget for the calls.
     share: BudgetShare,
     /// True if the store answered the last question.
     is_settled: bool,
     /// Grants of answers that were not sent yet.
-    pub(super) granted: Vec<Grant>,
+    pub(super) granted: Vec<HoldGrant>,
 }
 
 /// An answer as it is sent.
-struct Reply {
+struct SentReply {
     bytes: Vec<u8>,
     is_answer: bool,
-    granted: Option<Grant>,
+    granted: Option<HoldGrant>,
 }
 
 impl Calls {
@@ -232,8 +232,8 @@ impl Calls {
             let mut encoder = Encoder::new(&mut bytes, protocol);
             let (is_answer, id) = call.answer(&shared, plan, &mut encoder).await;
             let answer = 0..bytes.len();
-            let granted = Grant::new(&shared, call.domain(), id.as_deref(), answer);
-            Reply {
+            let granted = HoldGrant::new(&shared, call.domain(), id.as_deref(), answer);
+            SentReply {
                 bytes,
                 is_answer,
                 granted,
@@ -251,7 +251,7 @@ impl Calls {
             let start = out.len();
             out.extend_from_slice(&reply.bytes);
             self.is_settled = reply.is_answer;
-            self.granted.extend(reply.granted.map(|grant| Grant {
+            self.granted.extend(reply.granted.map(|grant| HoldGrant {
                 answer: start..out.len(),
                 ..grant
             }));

@@ -21,7 +21,7 @@ use super::buffer::{Input, Output};
 use super::session::{Next, ReadCommand, Session};
 use crate::budget::CallerBudget;
 use crate::config::Config;
-use crate::connections::Entry;
+use crate::connections::ConnectionEntry;
 use crate::hang_up::has_hung_up;
 use crate::listen::{Accepted, Stream, close_lingering, last_wait};
 use crate::metrics::Refused;
@@ -37,7 +37,7 @@ const FULL: &str =
 
 /// Reason why a connection ends.
 #[derive(Debug)]
-enum End {
+enum SessionEnd {
     /// The client asked for it, or is gone.
     Closed,
     /// The server stops, and all that was received is answered.
@@ -74,29 +74,29 @@ pub(crate) async fn run(accepted: Accepted, shared: Arc<Shared>) {
     shared.connections.remove(&entry);
     let numbers = &shared.metrics.resp;
     match end {
-        End::Protocol(error) => {
+        SessionEnd::Protocol(error) => {
             numbers.protocol_errors.add(1);
             connection.say_last(&error).await;
         }
-        End::Full => {
+        SessionEnd::Full => {
             numbers.refused.add(Refused::Buffers);
             connection.say_last(&FULL).await;
         }
-        End::Closed => connection.say_rest().await,
-        End::Stalled => numbers.timeouts.add(1),
-        End::Stopping => {}
-        End::Io(error) => tracing::debug!(%remote, %error, "a RESP connection broke off"),
+        SessionEnd::Closed => connection.say_rest().await,
+        SessionEnd::Stalled => numbers.timeouts.add(1),
+        SessionEnd::Stopping => {}
+        SessionEnd::Io(error) => tracing::debug!(%remote, %error, "a RESP connection broke off"),
     }
 }
 
 struct Connection {
     stream: Stream,
-    entry: Arc<Entry>,
+    entry: Arc<ConnectionEntry>,
     session: Session,
     reader: Reader,
     input: Input,
     output: Output,
-    watch: Watch,
+    watch: StallWatch,
     has_called: bool,
     /// The end of the wait for a last call, once the server stops.
     last_wait: Option<Pin<Box<Sleep>>>,
@@ -109,7 +109,7 @@ impl Connection {
         stream: Stream,
         session: Session,
         config: &Config,
-        entry: Arc<Entry>,
+        entry: Arc<ConnectionEntry>,
         buffers: &Arc<CallerBudget>,
     ) -> Self {
         Self {
@@ -119,14 +119,14 @@ impl Connection {
             reader: Reader::new(config.frame_limits()),
             input: Input::new(config.max_frame_bytes, buffers.share()),
             output: Output::new(buffers.share_of_answers()),
-            watch: Watch::new(config.stall_timeout),
+            watch: StallWatch::new(config.stall_timeout),
             has_called: false,
             last_wait: None,
             is_input_over: false,
         }
     }
 
-    async fn serve(&mut self, shared: &Shared) -> End {
+    async fn serve(&mut self, shared: &Shared) -> SessionEnd {
         let most = shared.config.max_unsent_bytes;
         loop {
             let answered = self.answer(most).await;
@@ -141,7 +141,7 @@ impl Connection {
                 Err(end) => return end,
             };
             if self.is_input_over && is_all && self.output.is_empty() {
-                return End::Closed;
+                return SessionEnd::Closed;
             }
             if let Err(end) = self.transfer(shared, most, is_all).await {
                 return end;
@@ -187,14 +187,14 @@ impl Connection {
                     };
                     match next {
                         Next::GoOn => {}
-                        Next::Close => break Err(End::Closed),
-                        Next::Full => break Err(End::Full),
+                        Next::Close => break Err(SessionEnd::Closed),
+                        Next::Full => break Err(SessionEnd::Full),
                     }
                     request.length
                 }
                 Ok(Read::Nothing { length }) => length,
                 Ok(Read::Incomplete) => break Ok(Rest::Cut),
-                Err(error) => break Err(End::Protocol(error)),
+                Err(error) => break Err(SessionEnd::Protocol(error)),
             };
             self.input.drop_front(length);
         };
@@ -208,27 +208,32 @@ impl Connection {
     }
 
     /// Writes and reads as much as possible, until one of the two made progress.
-    async fn transfer(&mut self, shared: &Shared, most: usize, is_all: bool) -> Result<(), End> {
+    async fn transfer(
+        &mut self,
+        shared: &Shared,
+        most: usize,
+        is_all: bool,
+    ) -> Result<(), SessionEnd> {
         poll_fn(|context| {
             let mut moved = false;
             while !self.output.is_empty() {
                 let unsent = self.output.unsent();
                 match Pin::new(&mut self.stream).poll_write(context, unsent) {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(End::Closed)),
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(SessionEnd::Closed)),
                     Poll::Ready(Ok(count)) => {
                         self.output.sent(count);
                         self.watch.has_moved = true;
                         moved = true;
                     }
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(End::Io(error))),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(SessionEnd::Io(error))),
                     Poll::Pending => break,
                 }
             }
             if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(context) {
-                return Poll::Ready(Err(End::Io(error)));
+                return Poll::Ready(Err(SessionEnd::Io(error)));
             }
             if !self.output.draw_for_size() {
-                return Poll::Ready(Err(End::Full));
+                return Poll::Ready(Err(SessionEnd::Full));
             }
             let unsent = self.output.unsent().len();
             if !is_all && unsent < most {
@@ -250,9 +255,9 @@ impl Connection {
         .await
     }
 
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SessionEnd>> {
         let Some(room) = self.input.room() else {
-            return Poll::Ready(Err(End::Full));
+            return Poll::Ready(Err(SessionEnd::Full));
         };
         let mut buffer = ReadBuf::new(room);
         let outcome = Pin::new(&mut self.stream).poll_read(context, &mut buffer);
@@ -261,18 +266,22 @@ impl Connection {
             self.is_input_over = count == 0;
             self.input.read(count);
         }
-        outcome.map_err(End::Io)
+        outcome.map_err(SessionEnd::Io)
     }
 
     /// Checks, while the connection makes no progress, whether the server stops, and the timer.
-    fn poll_rest(&mut self, shared: &Shared, context: &mut Context<'_>) -> Poll<Result<(), End>> {
+    fn poll_rest(
+        &mut self,
+        shared: &Shared,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), SessionEnd>> {
         self.entry.park(context);
         if shared.connections.is_stopping() && self.output.is_empty() {
             let wait = last_wait(self.entry.opened.elapsed(), self.has_called);
             let begin = || Box::pin(tokio::time::sleep(wait));
             let last_wait = self.last_wait.get_or_insert_with(begin);
             if last_wait.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Err(End::Stopping));
+                return Poll::Ready(Err(SessionEnd::Stopping));
             }
         }
         let is_idle = self.input.is_empty() && self.output.is_empty();
@@ -282,7 +291,7 @@ impl Connection {
                 self.input.shrink();
                 self.output.shrink();
             }
-            Silence::Stalled => return Poll::Ready(Err(End::Stalled)),
+            Silence::Stalled => return Poll::Ready(Err(SessionEnd::Stalled)),
         }
         Poll::Pending
     }
@@ -314,7 +323,7 @@ impl Connection {
 /// Result of one turn.
 struct Answered {
     commands: u32,
-    rest: Result<Rest, End>,
+    rest: Result<Rest, SessionEnd>,
 }
 
 /// Rest of the input.
@@ -326,7 +335,7 @@ enum Rest {
 }
 
 /// Notices that nothing moves on a connection. A move sets a flag and does not read the clock.
-struct Watch {
+struct StallWatch {
     half: Duration,
     timer: Pin<Box<Sleep>>,
     /// Not while the connection is idle, so that it wakes no thread.
@@ -342,7 +351,7 @@ enum Silence {
     Stalled,
 }
 
-impl Watch {
+impl StallWatch {
     fn new(timeout: Duration) -> Self {
         let half = timeout / 2;
         Self {

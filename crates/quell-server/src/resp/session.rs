@@ -11,10 +11,12 @@ use quell_protocol::resp::{
 };
 
 use super::access;
-use super::calls::{Call, Calls, Grant, ThrottlePlan, bucket, operation_of, refuse, write_answer};
+use super::calls::{
+    Call, Calls, HoldGrant, ThrottlePlan, bucket, operation_of, refuse, write_answer,
+};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{BudgetShare, CallerBudget};
-use crate::connections::{About, Entry};
+use crate::connections::{About, ConnectionEntry};
 use crate::shared::{FailedCall, Shared};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -37,7 +39,7 @@ const PER_READING: u32 = 64;
 /// The state of a connection.
 pub(super) struct Session {
     shared: Arc<Shared>,
-    entry: Arc<Entry>,
+    entry: Arc<ConnectionEntry>,
     protocol: Protocol,
     /// Commands since `MULTI`, and what is drawn for them.
     queue: Option<Queue>,
@@ -84,7 +86,7 @@ pub(super) enum Next {
 impl Session {
     pub(super) fn new(
         shared: Arc<Shared>,
-        entry: Arc<Entry>,
+        entry: Arc<ConnectionEntry>,
         certificate: Option<Arc<ClientCertificate>>,
         buffers: &Arc<CallerBudget>,
     ) -> Self {
@@ -339,7 +341,7 @@ impl Session {
             let plan = self.plan.take();
             let (_, id) = Box::pin(call.answer(&self.shared, plan, &mut encoder)).await;
             let answer = start..out.len();
-            let grant = Grant::new(&self.shared, call.domain(), id.as_deref(), answer);
+            let grant = HoldGrant::new(&self.shared, call.domain(), id.as_deref(), answer);
             self.calls.granted.extend(grant);
         } else if let ReadCommand::Command(request) = asked
             && let Ok(command) = &request.command
@@ -349,7 +351,7 @@ impl Session {
             if let Command::Reserve(reserve) = command {
                 let domain = reserve.query.domain();
                 let answer = start..out.len();
-                let grant = Grant::new(&self.shared, domain, id.as_deref(), answer);
+                let grant = HoldGrant::new(&self.shared, domain, id.as_deref(), answer);
                 self.calls.granted.extend(grant);
             }
         }

@@ -42,7 +42,7 @@ const END: u8 = 4;
 
 /// Head of a snapshot: the secret, and both clocks when it began.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct SnapshotHead {
     secret: [u64; 2],
     monotonic: u64,
     wall: u64,
@@ -74,7 +74,7 @@ impl<W: Write> Out<W> {
             states: 0,
             bytes: MAGIC.len() as u64 + 4,
         };
-        out.push(&Head {
+        out.push(&SnapshotHead {
             secret: secret.0,
             monotonic: at.monotonic.as_nanos(),
             wall: at.wall.as_nanos(),
@@ -152,7 +152,7 @@ pub(super) fn read(
         block: 0,
     };
     input.begin()?;
-    let mut head: Option<Head> = None;
+    let mut head: Option<SnapshotHead> = None;
     let mut limits: Vec<ActiveLimit> = Vec::new();
     let mut states: Vec<Saved> = Vec::new();
     loop {
@@ -191,7 +191,7 @@ pub(super) fn read(
 
 /// Monotonic clocks of two processes have nothing in common; what went by between them is what the
 /// wall clock says.
-fn shift(limits: &mut [ActiveLimit], states: &mut Vec<Saved>, then: &Head, now: Now) {
+fn shift(limits: &mut [ActiveLimit], states: &mut Vec<Saved>, then: &SnapshotHead, now: Now) {
     let ahead = |monotonic: u64, wall: u64| i128::from(monotonic) - i128::from(wall);
     let ahead_now = ahead(now.monotonic.as_nanos(), now.wall.as_nanos());
     let nanos = (ahead_now - ahead(then.monotonic, then.wall))

@@ -8,7 +8,7 @@ use core::time::Duration;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
-use super::{Answer, Cell, CellWriter};
+use super::{Cell, CellAnswer, CellWriter};
 use crate::schedule::{Right, Schedule, Step};
 use quell_core::time::Monotonic;
 
@@ -27,7 +27,7 @@ fn filled(tokens: u64) -> CellWriter {
     writer
 }
 
-fn admitted(answer: Answer, cost: u64) -> u64 {
+fn admitted(answer: CellAnswer, cost: u64) -> u64 {
     if answer.outcome.is_allow() { cost } else { 0 }
 }
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 use quell_core::time::saturating_nanos;
 
 use super::{GRAIN, Ledger, shared};
-use crate::curve::{Holding, Horizon, LeaseBound, Version};
+use crate::curve::{Holding, Horizon, LeaseBound, SentVersion};
 use crate::effect::Effect;
 use crate::message::{Grant, Granted, LimitName, Push, Pushed, Report, Response};
 use crate::plan::{Drift, Limit, LimitId, MemberId, Others, Plan, Record, Seat, part, same_part};
@@ -90,7 +90,7 @@ impl Ledger {
             }
             let Some(limit) = shared(plan, &account.seat, holding.limit) else {
                 // The member gives up what it is not granted.
-                holding.push(Version::nothing(number, plan.revision));
+                holding.push(SentVersion::nothing(number, plan.revision));
                 horizon.add(holding);
                 continue;
             };
@@ -178,7 +178,7 @@ impl Ledger {
             let ends = holding.envelope().leases_end();
             // A member that may still follow another plan would take this for a part of that plan's
             // limit.
-            let follows = |version: &Version| version.revision == plan.revision;
+            let follows = |version: &SentVersion| version.revision == plan.revision;
             if ends <= now + width || !holding.versions.iter().all(follows) {
                 return None;
             }
@@ -324,7 +324,7 @@ impl<'a> MemberGrant<'a> {
         times: &Times,
         holding: &Holding,
         horizon: &mut Horizon,
-    ) -> (Version, Granted) {
+    ) -> (SentVersion, Granted) {
         let rate = self.unit.rate;
         // What is left until the end of leases that are made now, up to the target.
         let found = horizon.headroom(rate, holding.target, times.lease_ends);
@@ -350,7 +350,7 @@ impl<'a> MemberGrant<'a> {
             whole: self.limit.whole(),
             ..Granted::default()
         };
-        let mut version = Version {
+        let mut version = SentVersion {
             number: times.number,
             revision: self.plan.revision,
             of: self.limit.quota.rate,
@@ -361,7 +361,7 @@ impl<'a> MemberGrant<'a> {
             base_ends: times.base_ends,
             floor: floor.counted,
             floor_ends: times.floor_ends,
-            ..Version::default()
+            ..SentVersion::default()
         };
         let steps = found.steps.iter().take(found.len);
         for (at, (rate, ends)) in steps.enumerate() {

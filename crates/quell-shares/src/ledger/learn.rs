@@ -16,7 +16,7 @@ use core::time::Duration;
 use quell_core::time::{Monotonic, saturating_nanos};
 
 use super::{Account, GRAIN, Ledger, arrange, shared};
-use crate::curve::{Holding, LeaseBound, Version};
+use crate::curve::{Holding, LeaseBound, SentVersion};
 use crate::effect::Effect;
 use crate::generation;
 use crate::message::{Held, Hold, Load, Report, Response};
@@ -120,9 +120,9 @@ impl Ledger {
         }
         let seat = seat.widest();
         let holding = |id: LimitId| {
-            let mut version = Version {
+            let mut version = SentVersion {
                 of: self.record.largest_rate(id),
-                ..Version::default()
+                ..SentVersion::default()
             };
             let of = self.record.whole(id);
             for plan in self.record.plans() {
@@ -134,13 +134,13 @@ impl Ledger {
                     let lasts = self.drift.longest(saturating_nanos(lasts));
                     quiet_until.saturating_add(lasts).saturating_add(GRAIN)
                 };
-                let mut other = Version {
+                let mut other = SentVersion {
                     base: right(plan.base(limit, &seat)),
                     floor: right(plan.floor(limit, &seat)),
                     gap: right(plan.base(limit, &seat)),
                     base_ends: from(plan.timing.hold),
                     floor_ends: plan.ends().map_or(u64::MAX, from),
-                    ..Version::default()
+                    ..SentVersion::default()
                 };
                 other.rescale(limit.whole(), of);
                 version = version.merged(&other);
@@ -321,7 +321,7 @@ pub(super) fn in_order(holdings: impl Iterator<Item = Holding>) -> Vec<Holding> 
 }
 
 /// The most that `held` allows, on this clock. The member said so between `told` and `now`.
-fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
+fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> SentVersion {
     let latest = |left: Duration| {
         let left = drift.longest(saturating_nanos(left));
         now.saturating_add(left).saturating_add(GRAIN)
@@ -340,7 +340,7 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
     } else {
         held.base
     };
-    Version {
+    SentVersion {
         leases: held.leases.map(lease),
         gap: held.gap,
         base_begins: told.saturating_add(drift.shortest(saturating_nanos(held.base_in))),
@@ -349,7 +349,7 @@ fn bound(drift: Drift, now: u64, told: u64, held: &Held) -> Version {
         base_ends: latest(held.base_for),
         floor,
         floor_ends: held.floor_for.map_or(u64::MAX, latest),
-        ..Version::default()
+        ..SentVersion::default()
     }
 }
 

@@ -11,7 +11,7 @@ use super::grant::names;
 use super::learn::{Most, Phase, claimed, in_order};
 use super::operate::Operation;
 use super::{Account, GRAIN, Ledger};
-use crate::curve::{Holding, Version};
+use crate::curve::{Holding, SentVersion};
 use crate::effect::Effect;
 use crate::message::{Join, Joined, Kept, Leave, NoSeat, Response};
 use crate::plan::{MAX_MEMBERSHIPS, MAX_NAME, MemberId, Membership, Name, Record, Seat};
@@ -187,7 +187,7 @@ impl Ledger {
         }
         let follows = |account: &Account| {
             let revision = self.record.plan_of(&account.seat).revision;
-            let is_newest = |version: &Version| version.revision == revision;
+            let is_newest = |version: &SentVersion| version.revision == revision;
             let mut versions = account.holdings.iter().flat_map(|h| &h.versions);
             versions.all(is_newest)
         };
@@ -353,14 +353,14 @@ const fn left(leave: Leave) -> Effect {
 /// Holding of a process for a limit when it starts.
 fn boot(record: &Record, kept: &Kept) -> Holding {
     let floor = Most::new(record, kept.limit).right(kept.right);
-    let mut version = Version {
+    let mut version = SentVersion {
         of: claimed(record, kept.limit, kept.whole),
         base: floor,
         sure: floor.rate,
         gap: floor,
         floor,
         floor_ends: u64::MAX,
-        ..Version::default()
+        ..SentVersion::default()
     };
     version.rescale(kept.whole, record.whole(kept.limit));
     Holding::new(kept.limit, version)

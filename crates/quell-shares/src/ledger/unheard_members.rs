@@ -29,7 +29,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{Ledger, shared};
-use crate::curve::{Holding, Version};
+use crate::curve::{Holding, SentVersion};
 use crate::effect::Effect;
 use crate::message::{Hold, Join, Kept, Report, Response};
 use crate::plan::{LimitId, MemberId, Record, Seat, part};
@@ -218,19 +218,19 @@ fn largest_base(record: &Record, seat: &Seat, limit: LimitId) -> Right {
 }
 
 /// Members that together have at most this, for ever.
-fn bound(right: Right) -> Version {
-    Version {
+fn bound(right: Right) -> SentVersion {
+    SentVersion {
         gap: right,
         base: right,
         base_ends: u64::MAX,
         floor: right,
         floor_ends: u64::MAX,
-        ..Version::default()
+        ..SentVersion::default()
     }
 }
 
 /// Certain right of a member to a limit, as a part of it. Bursts were rounded up.
-fn surely(version: &Version) -> Right {
+fn surely(version: &SentVersion) -> Right {
     let right = match version.sure {
         0 => Right::NONE,
         sure if sure > version.floor.rate => version.base,

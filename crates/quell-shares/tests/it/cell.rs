@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use quell_core::decision::{Outcome, RetryAfter};
 use quell_core::time::Monotonic;
-use quell_shares::cell::{Answer, Cell, CellWriter};
+use quell_shares::cell::{Cell, CellAnswer, CellWriter};
 use quell_shares::schedule::{Bucket, Right, Schedule, Step};
 
 const SECOND: u64 = 1_000_000_000;
@@ -62,7 +62,7 @@ fn answers_across_the_steps_of_a_schedule() {
     let writer = CellWriter::new(&falling(), at(0));
     for (ms, cost, outcome, burst, remaining, reset) in table {
         let answer = writer.cell().try_take(at(ms * 1_000_000), cost);
-        let expected = Answer {
+        let expected = CellAnswer {
             outcome,
             burst,
             remaining,

@@ -22,7 +22,7 @@ use quell_core::key::Key;
 use quell_core::limit::{ActiveLimit, Limit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 
-use super::refusal::Refusal;
+use super::refusal::CachedRefusal;
 use super::stampede::StampedeGate;
 use quell::store::memory::{Fingerprint, HashKey};
 
@@ -51,7 +51,7 @@ const COSTS: usize = 4;
 /// The store's last answer for each of many keys.
 pub(super) struct DenialCache {
     secret: HashKey,
-    sets: Box<[Mutex<Set>]>,
+    sets: Box<[Mutex<CacheSet>]>,
 }
 
 /// A key, as this cache names it.
@@ -60,7 +60,7 @@ pub(super) struct CachedKey(Fingerprint);
 
 /// The keys whose hashes select this set.
 #[derive(Debug, Default)]
-struct Set {
+struct CacheSet {
     entries: Vec<CacheEntry>,
     /// Keys with calls in flight. While there are none, the vector has no allocation.
     in_flight: Vec<InFlight>,
@@ -74,7 +74,7 @@ struct InFlight {
     units: u64,
 }
 
-impl Set {
+impl CacheSet {
     fn add_in_flight(&mut self, key: Fingerprint, units: u64) {
         match self.in_flight.iter_mut().find(|calls| calls.key == key) {
             Some(calls) => {
@@ -120,7 +120,7 @@ struct CacheEntry {
     /// Instant at which a call was sent to renew the denial.
     refreshing: Option<Monotonic>,
     banned_until: Option<Monotonic>,
-    refusals: Vec<Refusal>,
+    refusals: Vec<CachedRefusal>,
     /// Instant at which the last denial was received, or the first allowed answer after it.
     refused: Option<Monotonic>,
     /// The gate for calls since the denials ended, while there are such calls.
@@ -212,7 +212,7 @@ impl DenialCache {
     }
 
     /// Runs `act` on the set that may hold the key with this fingerprint.
-    fn with_set<R>(&self, print: Fingerprint, act: impl FnOnce(&mut Set) -> R) -> R {
+    fn with_set<R>(&self, print: Fingerprint, act: impl FnOnce(&mut CacheSet) -> R) -> R {
         let set = usize::try_from(print.high % SETS as u64).unwrap_or(0);
         act(&mut self.sets[set % SETS].lock())
     }
@@ -399,7 +399,7 @@ fn note_entry(
 ) {
     let AnswerTime { asked, heard, .. } = answered;
     let noted = LastAnswer::new(decision, answered);
-    let refusal = Refusal::new(charge.cost, asked, heard, decision);
+    let refusal = CachedRefusal::new(charge.cost, asked, heard, decision);
     // Denials that count towards a ban must reach the store, so they are not cached. Denials by a ban
     // are cached only if their wait is longer than the limit alone could ask for. A shorter one does not
     // tell when the ban ends, and after that denials count again.
@@ -535,8 +535,8 @@ mod tests {
 
     #[test]
     fn a_key_takes_as_much_as_is_said() {
-        let (key, refusal) = (size_of::<CacheEntry>(), size_of::<Refusal>());
-        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<Set>>()) < 65_000_000);
+        let (key, refusal) = (size_of::<CacheEntry>(), size_of::<CachedRefusal>());
+        assert!(SETS * (WAYS * (key + refusal) + size_of::<Mutex<CacheSet>>()) < 65_000_000);
         assert!(SETS * (WAYS * (key + COSTS * refusal)) < 155_000_000);
     }
 }

@@ -28,14 +28,14 @@ const MAX_WAIT: Duration = Duration::from_secs(120);
 /// Servers that were gone a moment ago or take no writes, and what other nodes owe.
 #[derive(Debug)]
 pub(super) struct Recovery<V> {
-    servers: Mutex<Vec<Server<V>>>,
+    servers: Mutex<Vec<LostServer<V>>>,
     is_any: AtomicBool,
     others: Mutex<Others>,
     do_others_owe: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Server<V> {
+struct LostServer<V> {
     name: V,
     /// Instant until which nodes may need to find the server and repay, if it was gone.
     recovers_until: Option<Instant>,
@@ -89,13 +89,13 @@ impl<V: Clone + Eq> Recovery<V> {
         waits
     }
 
-    fn change(&self, name: &V, change: impl FnOnce(&mut Server<V>)) {
+    fn change(&self, name: &V, change: impl FnOnce(&mut LostServer<V>)) {
         let mut all = self.servers.lock();
         self.is_any.store(true, Ordering::Release);
         if let Some(known) = all.iter_mut().find(|server| server.name == *name) {
             return change(known);
         }
-        let mut server = Server {
+        let mut server = LostServer {
             name: name.clone(),
             recovers_until: None,
             refusal: None,
@@ -153,7 +153,7 @@ impl<V: Clone + Eq> Recovery<V> {
         known.is_some_and(|server| self.recovers(server, now))
     }
 
-    fn recovers(&self, server: &Server<V>, now: Instant) -> bool {
+    fn recovers(&self, server: &LostServer<V>, now: Instant) -> bool {
         let until = server.recovers_until;
         until.is_some_and(|until| self.do_others_owe.load(Ordering::Acquire) || now < until)
     }

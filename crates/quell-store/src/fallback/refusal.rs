@@ -22,7 +22,7 @@ const ROUNDING: Duration = Duration::from_micros(1);
 
 /// A refusal by the store.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct CachedRefusal {
     pub(super) cost: u64,
     /// Instant of the call to the store: the wait is over no later than this plus its length.
     asked: Monotonic,
@@ -31,7 +31,7 @@ pub(super) struct Refusal {
     decision: Decision,
 }
 
-impl Refusal {
+impl CachedRefusal {
     /// `None` if `decision` is not a refusal.
     pub(super) fn new(
         cost: Cost,
@@ -221,7 +221,7 @@ mod tests {
                 let decision = self.ask(Operation::Peek, cost, heard);
                 let instant = Monotonic::from_nanos(heard);
                 let cost = Cost::new(cost).unwrap();
-                let refusal = Refusal::new(cost, instant, instant, &decision);
+                let refusal = CachedRefusal::new(cost, instant, instant, &decision);
                 let Some(refusal) = refusal else {
                     continue;
                 };
@@ -323,7 +323,7 @@ mod tests {
             banned: true,
         };
         let heard = Monotonic::from_nanos(START);
-        let refusal = Refusal::new(Cost::new(2).unwrap(), heard, heard, &banned).unwrap();
+        let refusal = CachedRefusal::new(Cost::new(2).unwrap(), heard, heard, &banned).unwrap();
         let later = heard.saturating_add(second * 20);
         for cost in 1..=5 {
             let said = refusal.answer(&log, Cost::new(cost).unwrap(), later);

@@ -26,11 +26,11 @@ const MAX_PROBES: usize = 256;
 /// Calls on one key.
 #[derive(Debug, Default)]
 pub(super) struct StampedeGate {
-    state: Mutex<State>,
+    state: Mutex<StampedeState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StampedeState {
     probing: usize,
     /// Number of callers that may ask at a time, besides the first.
     more: usize,

@@ -103,7 +103,7 @@ pub(super) const fn micro(charge: &Charge<'_>) -> u64 {
     charge.cost.get().saturating_mul(MICRO)
 }
 
-pub(super) fn decision(answer: &cell::Answer, charge: &Charge<'_>) -> Decision {
+pub(super) fn decision(answer: &cell::CellAnswer, charge: &Charge<'_>) -> Decision {
     let limit = &charge.active.limit;
     let (most, cost) = (limit.max(), charge.cost.get());
     let remaining = (answer.remaining / MICRO).min(most);
@@ -131,7 +131,7 @@ pub(super) fn decision(answer: &cell::Answer, charge: &Charge<'_>) -> Decision {
 
 /// The answer of a node that has no share.
 pub(super) fn without_share(charge: &Charge<'_>) -> Decision {
-    let nothing = cell::Answer {
+    let nothing = cell::CellAnswer {
         outcome: Outcome::Deny(RetryAfter::Never),
         burst: 0,
         remaining: 0,

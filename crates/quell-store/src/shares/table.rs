@@ -15,7 +15,7 @@ use quell_core::time::Monotonic;
 use super::share::{Share, decision, micro, without_share};
 use quell::store::memory::{Fingerprint, HashKey, PrintHasher};
 
-type Table = HashMap<Fingerprint, Arc<Share>, BuildHasherDefault<PrintHasher>>;
+type ShareMap = HashMap<Fingerprint, Arc<Share>, BuildHasherDefault<PrintHasher>>;
 
 /// The shares of this process, by the keys of its rules. Clones are the same.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Shares {
 #[derive(Debug)]
 struct Inner {
     secret: HashKey,
-    table: ArcSwap<Table>,
+    table: ArcSwap<ShareMap>,
     parts: Mutex<Parts>,
 }
 
@@ -79,7 +79,7 @@ impl Shares {
             let share = parts.shares.get(name)?;
             Some((*key, Arc::clone(share)))
         };
-        let table: Table = parts.names.iter().filter_map(share).collect();
+        let table: ShareMap = parts.names.iter().filter_map(share).collect();
         self.inner.table.store(Arc::new(table));
     }
 

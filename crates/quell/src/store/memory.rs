@@ -41,9 +41,9 @@ mod ban_names;
 mod boxes;
 mod chain;
 mod fingerprint;
-mod hold;
 mod hold_index;
 mod line;
+mod memory_holds;
 #[cfg(test)]
 mod models;
 mod registry;

@@ -44,9 +44,9 @@ pub struct Entries {
 type ReadCost = Arc<dyn Fn(&Parts) -> Cost + Send + Sync>;
 
 /// The value of an entry, if the request has it.
-type Value<'r> = Result<Option<Cow<'r, [u8]>>, Failure>;
+type EntryValue<'r> = Result<Option<Cow<'r, [u8]>>, Failure>;
 
-type ReadValue = Arc<dyn Fn(&Parts) -> Value<'_> + Send + Sync>;
+type ReadValue = Arc<dyn Fn(&Parts) -> EntryValue<'_> + Send + Sync>;
 
 #[derive(Clone)]
 enum Source {
@@ -175,7 +175,7 @@ impl Entries {
     fn read(
         self,
         entry: impl Into<String>,
-        read: impl Fn(&Parts) -> Value<'_> + Send + Sync + 'static,
+        read: impl Fn(&Parts) -> EntryValue<'_> + Send + Sync + 'static,
     ) -> Self {
         self.push(Source::Entry(entry.into(), Arc::new(read)))
     }

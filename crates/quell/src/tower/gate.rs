@@ -67,7 +67,7 @@ pub(super) enum Admission {
 }
 
 /// Function that is called on failures.
-type Listener = Arc<dyn Fn(&Failure) + Send + Sync>;
+type FailureListener = Arc<dyn Fn(&Failure) + Send + Sync>;
 
 /// Admits calls.
 #[derive_where(Clone)]
@@ -82,7 +82,7 @@ pub(super) struct Gate<S> {
     /// True if the cost is an estimate until the response has been sent.
     pub(super) pays_later: bool,
     #[derive_where(skip(Debug))]
-    pub(super) listener: Option<Listener>,
+    pub(super) listener: Option<FailureListener>,
 }
 
 impl<S> Gate<S> {

@@ -50,12 +50,12 @@ const OWN_DOMAIN: &str = "layer";
 #[derive(Debug)]
 #[derive_where(Clone)]
 pub struct LimitLayer<S> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<LayerParts<S>>,
 }
 
 #[derive_where(Clone)]
 #[derive_where(Debug; S)]
-struct Shared<S> {
+struct LayerParts<S> {
     gate: Gate<S>,
     domain: Arc<str>,
     entries: Entries,
@@ -117,7 +117,7 @@ impl<S: HoldStore> LimitLayer<S> {
     /// While the domain has no rules, which is a mistake, every request is answered 500.
     #[must_use]
     pub fn new(limiter: Limiter<S>, domain: &str, entries: Entries) -> Self {
-        let shared = Shared {
+        let shared = LayerParts {
             gate: Gate::new(limiter),
             domain: Arc::from(domain),
             entries,
@@ -230,7 +230,7 @@ impl<S, Inner> Layer<Inner> for LimitLayer<S> {
 #[derive(Debug)]
 #[derive_where(Clone; Inner)]
 pub struct LimitService<S, Inner> {
-    shared: Arc<Shared<S>>,
+    shared: Arc<LayerParts<S>>,
     inner: Inner,
 }
 
@@ -312,7 +312,7 @@ enum Admitted<B> {
     Refused(Response<LimitBody<B>>),
 }
 
-impl<S: HoldStore> Shared<S> {
+impl<S: HoldStore> LayerParts<S> {
     fn cost_after(&self, head: &response::Parts) -> Option<u64> {
         self.cost_after.as_ref().and_then(|cost| cost(head))
     }

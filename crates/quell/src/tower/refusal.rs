@@ -19,7 +19,7 @@ const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+
 
 /// A kind of refusal: the text of its problem document, and gRPC's status.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub(super) struct RefusalKind {
     uri: &'static str,
     title: &'static str,
     detail: &'static str,
@@ -27,7 +27,7 @@ pub(super) struct Kind {
     code: Code,
 }
 
-const EXCEEDED: Kind = Kind {
+const EXCEEDED: RefusalKind = RefusalKind {
     uri: "https://iana.org/assignments/http-problem-types#quota-exceeded",
     title: "Quota exceeded",
     detail: "Too many requests. Wait as long as Retry-After says.",
@@ -35,17 +35,17 @@ const EXCEEDED: Kind = Kind {
     code: Code::ResourceExhausted,
 };
 
-const BANNED: Kind = Kind {
+const BANNED: RefusalKind = RefusalKind {
     detail: "Too many refusals: every request is refused for a while. Wait as long as Retry-After says.",
     ..EXCEEDED
 };
 
-const PERMANENT: Kind = Kind {
+const PERMANENT: RefusalKind = RefusalKind {
     detail: "The cost is above what the limit can ever hold. Ask for less at once.",
     ..EXCEEDED
 };
 
-const DEGRADED: Kind = Kind {
+const DEGRADED: RefusalKind = RefusalKind {
     uri: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
     title: "Temporarily reduced capacity",
     detail: "The limits cannot be counted at the moment. Try again later.",
@@ -54,7 +54,7 @@ const DEGRADED: Kind = Kind {
 };
 
 /// Too many calls wait for their turn.
-pub(super) const OVERLOADED: Kind = Kind {
+pub(super) const OVERLOADED: RefusalKind = RefusalKind {
     uri: "urn:quell:problem:overloaded",
     title: "The server is overloaded",
     detail: "Too many requests wait. Try again later.",
@@ -63,7 +63,7 @@ pub(super) const OVERLOADED: Kind = Kind {
 };
 
 /// The path has no normal spelling.
-pub(super) const UNREADABLE: Kind = Kind {
+pub(super) const UNREADABLE: RefusalKind = RefusalKind {
     uri: "urn:quell:problem:invalid-request",
     title: "Something in the request is wrong",
     detail: "Servers do not agree on what this path is. Write it without encoded slashes, backslashes and dots.",
@@ -72,7 +72,7 @@ pub(super) const UNREADABLE: Kind = Kind {
 };
 
 /// This layer is not set up correctly. Clients are not told the reason.
-pub(super) const INTERNAL: Kind = Kind {
+pub(super) const INTERNAL: RefusalKind = RefusalKind {
     uri: "urn:quell:problem:internal",
     title: "The server failed",
     detail: "The limits of this server are not set up.",
@@ -105,12 +105,12 @@ pub(super) fn denied<B>(
 }
 
 /// The response to a request for which no limit was asked.
-pub(super) fn refuse<B>(kind: Kind, request: &HeaderMap) -> Response<LimitBody<B>> {
+pub(super) fn refuse<B>(kind: RefusalKind, request: &HeaderMap) -> Response<LimitBody<B>> {
     respond(kind, None, &Verdict::default(), None, request)
 }
 
 fn respond<B>(
-    mut kind: Kind,
+    mut kind: RefusalKind,
     page: Option<&RefusalPage>,
     verdict: &Verdict,
     wait: Option<Duration>,
@@ -140,8 +140,8 @@ fn respond<B>(
 }
 
 /// A problem document (RFC 9457).
-fn document(kind: &Kind, verdict: &Verdict) -> String {
-    let Kind {
+fn document(kind: &RefusalKind, verdict: &Verdict) -> String {
+    let RefusalKind {
         uri, title, detail, ..
     } = kind;
     let status = kind.status.as_u16();

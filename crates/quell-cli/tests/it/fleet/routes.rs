@@ -167,7 +167,7 @@ fn the_table_has_every_route_of_a_coordinator() {
         "quell-coordinator/src/admin.rs",
         "quell-coordinator/src/console.rs",
         "quell-host/src/candidate_routes.rs",
-        "quell-host/src/console/rules.rs",
+        "quell-host/src/console/rule_pages.rs",
         "quell-host/src/console/mount.rs",
     ] {
         let text = std::fs::read_to_string(format!("{crates}/{file}")).unwrap();

@@ -12,7 +12,7 @@ use crate::codec::{check_room, decode_snapshot, encode_record, encode_snapshot};
 use crate::leader::audit::Audit;
 use crate::leader::judge::Judge;
 use crate::leader::rejected_joins::RejectedJoins;
-use crate::leader::tally::Tally;
+use crate::leader::tally::ReportTally;
 use crate::leader::{Ended, Refused};
 use crate::session::{Leadership, key};
 use crate::store::{ConfigStore, Listing, Write};
@@ -73,7 +73,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         self.leave_open();
         // A store that went back gives revisions again.
         self.recorded_rules = (None, 0);
-        self.tally = Tally::new(now);
+        self.tally = ReportTally::new(now);
         self.epoch = self.core.leads(now).map_or(0, |ledger| ledger.epoch());
         self.changed = changed;
         self.compare = true;

@@ -7,7 +7,7 @@ use quell_shares::leader::Why;
 use quell_shares::plan::Record;
 use tokio::time::sleep;
 
-use super::{Done, LeaderTask, Origin};
+use super::{Done, LeaderTask, WriteOrigin};
 use crate::codec::{CodecError, decode_record, fit_record};
 use crate::leader::{ChangeError, Ended, REFUSED_AGAIN, Refused};
 use crate::session::key;
@@ -26,7 +26,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         Ok(Some((decode_record(&entry.value)?, entry.changed)))
     }
 
-    pub(in crate::leader) fn write(&mut self, mut record: Record, origin: Origin) {
+    pub(in crate::leader) fn write(&mut self, mut record: Record, origin: WriteOrigin) {
         let Some(leadership) = self.leadership.clone() else {
             return;
         };
@@ -35,11 +35,11 @@ impl<S: ConfigStore> LeaderTask<S> {
             Ok(bytes) => bytes,
             Err(error) => {
                 match origin {
-                    Origin::Operator(reply_to) => {
+                    WriteOrigin::Operator(reply_to) => {
                         reply_to.send(Err(error.into())).ok();
                     }
-                    Origin::Wanted => self.refuse(Refused::Codec(error)),
-                    Origin::Core => {
+                    WriteOrigin::Wanted => self.refuse(Refused::Codec(error)),
+                    WriteOrigin::Core => {
                         self.refuse(Refused::Codec(error));
                         self.again(epoch, AGAIN * 50);
                     }
@@ -135,14 +135,14 @@ impl<S: ConfigStore> LeaderTask<S> {
         is_ours: bool,
         record: Record,
         result: Result<Committed, StoreError>,
-        origin: Origin,
+        origin: WriteOrigin,
     ) {
         let is_written = matches!(result, Ok(committed) if committed.succeeded);
         if let (Ok(committed), true, true) = (&result, is_written, is_ours) {
             self.changed = self.changed.max(committed.revision);
             self.compare = true;
             let now = self.now();
-            if matches!(origin, Origin::Wanted) {
+            if matches!(origin, WriteOrigin::Wanted) {
                 tracing::info!(
                     version = record.version,
                     "putting the limits of the rules into force"
@@ -157,7 +157,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             self.note_write(&result);
         }
         match origin {
-            Origin::Operator(reply_to) => {
+            WriteOrigin::Operator(reply_to) => {
                 let told = match result {
                     Ok(_) if is_written => Ok(()),
                     Ok(_) => Err(ChangeError::Conflict),
@@ -165,18 +165,18 @@ impl<S: ConfigStore> LeaderTask<S> {
                 };
                 reply_to.send(told).ok();
             }
-            Origin::Wanted if !is_written => {
+            WriteOrigin::Wanted if !is_written => {
                 self.jobs.spawn(async {
                     sleep(AGAIN).await;
                     Done::Compare
                 });
             }
-            Origin::Core if !is_written && is_ours => {
+            WriteOrigin::Core if !is_written && is_ours => {
                 let epoch = self.leadership.as_ref().map_or(0, |known| known.epoch);
                 let after = { self.unwritten.as_ref() }.map_or(AGAIN, |_| REFUSED_AGAIN);
                 self.again(epoch, after);
             }
-            Origin::Wanted | Origin::Core => {}
+            WriteOrigin::Wanted | WriteOrigin::Core => {}
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::http::caller::address as client_address;
 use crate::http::hold_list::{held_key, shows_ids};
 use crate::http::reply;
 use crate::shared::Shared;
-use crate::top::{Refusal, RefusalReason, Refused};
+use crate::top::{LastRefusal, RefusalReason, Refused};
 
 use quell_host::console::key_table::KEYS_PATH as PATH;
 
@@ -35,7 +35,7 @@ const MAX_OTHERS: usize = 50;
 struct KeysPage<'a> {
     viewer: &'a Viewer,
     call: CallForm<'a>,
-    form: &'a Form,
+    form: &'a KeyForm,
     /// `None`: nothing was asked for yet, or it was wrong.
     found: Option<RulesAnswer>,
     /// The reason that was written, unless it was done.
@@ -45,7 +45,7 @@ struct KeysPage<'a> {
 /// Fields that a person fills in: `domain`, `entries` and `cost` of a call; `rule`, unless all that match
 /// are meant; and the change of the key: `action`, `for`, `reason`.
 #[derive(Default)]
-struct Form(Fields);
+struct KeyForm(Fields);
 
 /// Rules' answer to a call.
 #[derive(Default)]
@@ -79,14 +79,14 @@ struct RuleRow {
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.viewer(&request, &[Role::Read])?;
-    let form = Form(Fields::new(&request));
+    let form = KeyForm(Fields::new(&request));
     shown(&console, &viewer, form, Ok(None)).await
 }
 
 pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = console.shell.viewer(&request, &[Role::Admin])?;
     let from = client_address(&request);
-    let form = Form(console.shell.form(request).await?);
+    let form = KeyForm(console.shell.form(request).await?);
     let operator = Operator {
         caller: &viewer.caller,
         from,
@@ -94,15 +94,15 @@ pub(super) async fn act(State(console): State<Arc<Console>>, request: Request) -
     let done = form.act(&console.shared, &operator).await;
     let done = done.map(|done| Some((done, form.command()? + &viewer.url)));
     let may_read = viewer.caller.check(Role::Read, None).is_ok();
-    let form = if may_read { form } else { Form::default() };
+    let form = if may_read { form } else { KeyForm::default() };
     shown(&console, &viewer, form, done).await
 }
 
 async fn shown(
     console: &Console,
     viewer: &Viewer,
-    form: Form,
-    done: Result<Option<(String, String)>, reply::Refusal>,
+    form: KeyForm,
+    done: Result<Option<(String, String)>, reply::LastRefusal>,
 ) -> PageResult {
     let rules = console.shared.limiter.rules();
     let domains = rules.domains();
@@ -146,7 +146,7 @@ impl KeysPage<'_> {
     }
 }
 
-impl Form {
+impl KeyForm {
     fn get(&self, name: &str) -> &str {
         self.0.word(name)
     }
@@ -195,7 +195,7 @@ impl Form {
         &self,
         shared: &Shared,
         operator: &Operator<'_>,
-    ) -> Result<String, reply::Refusal> {
+    ) -> Result<String, reply::LastRefusal> {
         let (action, what): (ReadAction, _) = match self.get("action") {
             "ban" => (admin::banning, "Banned"),
             "lift" => (admin::lifting, "Bans lifted"),
@@ -224,8 +224,8 @@ impl RulesAnswer {
     async fn look_up(
         console: &Console,
         viewer: &Viewer,
-        form: &Form,
-    ) -> Result<Self, reply::Refusal> {
+        form: &KeyForm,
+    ) -> Result<Self, reply::LastRefusal> {
         let (shared, caller, body) = (&console.shared, &viewer.caller, form.query()?);
         let query = http::parse_query(&body)?;
         let domain = query.domain();
@@ -409,7 +409,7 @@ fn decision_text(decision: &Decision, of_permits: bool) -> String {
 }
 
 /// Time and reason of a call's refusal.
-fn refusal_text(last: &Refusal, shared: &Shared) -> String {
+fn refusal_text(last: &LastRefusal, shared: &Shared) -> String {
     let ago = words(shared.limiter.now().monotonic.since(last.at));
     let why = match last.why {
         RefusalReason::Used => "its limit was used up",
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn a_form_is_the_command_that_does_the_same() {
-        let form = |text: &str| Form(Fields::parse(text.as_bytes()));
+        let form = |text: &str| KeyForm(Fields::parse(text.as_bytes()));
         let ban = form(
             "domain=shop&rule=log+in&entries=user%3Deve%27s%0D%0A%0Apath%3D%2Flogin&for=10m&action=ban&reason=tries+all",
         );

@@ -87,9 +87,9 @@ impl Live {
 
 /// Numbers that a chart draws: times, then allowed, denied, refused in shadow and degraded a second, then
 /// the microseconds within which half and 99 of 100 were answered.
-type Numbers = (Vec<i64>, [Vec<Option<f64>>; 6]);
+type ChartNumbers = (Vec<i64>, [Vec<Option<f64>>; 6]);
 
-fn numbers(points: &[Point<Counts>]) -> Numbers {
+fn numbers(points: &[Point<Counts>]) -> ChartNumbers {
     let times = points.iter().map(|point| point.at).collect();
     let column = |of: fn(&Point<Counts>) -> Option<f64>| points.iter().map(of).collect();
     let numbers = [

@@ -9,13 +9,13 @@ use quell_core::time::Now;
 use super::{Fingerprint, Keeping, LoadedState, MemoryStore, cause};
 
 /// A state with the charge, or the sum of charges, that is made on it.
-struct Shared<'r, 't> {
+struct SharedState<'r, 't> {
     touched: ChargedState<'r>,
     held: LoadedState<'t>,
     was_banned: bool,
 }
 
-impl<'r> Shared<'r, '_> {
+impl<'r> SharedState<'r, '_> {
     fn entry(&mut self) -> Entry<'_, 'r> {
         Entry {
             charge: &self.touched.charge,
@@ -76,7 +76,7 @@ impl MemoryStore {
         let (mut chains, loaded) = self.table.load_all(&keys, operation, now, &keeper);
         let (read, now) = (now, self.read_again(now));
         let keeper = Keeping { store: self, now };
-        let mut shared: Vec<Shared<'_, '_>> = Vec::with_capacity(keys.len());
+        let mut shared: Vec<SharedState<'_, '_>> = Vec::with_capacity(keys.len());
         let (mut of_charge, mut by_overflow) = (Vec::with_capacity(keys.len()), BTreeMap::new());
         for ((charge, key), mut held) in charges.iter().zip(&keys).zip(loaded) {
             if held.is_overflow() {
@@ -97,13 +97,13 @@ impl MemoryStore {
                 charged: held.fingerprint,
                 charge: charge.clone(),
             };
-            shared.push(Shared {
+            shared.push(SharedState {
                 touched,
                 held,
                 was_banned,
             });
         }
-        let mut entries: Vec<_> = shared.iter_mut().map(Shared::entry).collect();
+        let mut entries: Vec<_> = shared.iter_mut().map(SharedState::entry).collect();
         let mut result = work(now, &mut entries);
         let (mut states, mut added) = (Vec::with_capacity(shared.len()), 0);
         for mut shared in shared {

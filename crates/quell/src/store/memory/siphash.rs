@@ -7,7 +7,7 @@ use std::hash::Hasher;
 
 /// Four words, stirred in rounds.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct SipState {
     v0: u64,
     v1: u64,
     v2: u64,
@@ -17,14 +17,14 @@ struct State {
 /// A hash being computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SipHasher {
-    state: State,
+    state: SipState,
     /// Bytes that do not fill a word yet, the first one lowest.
     tail: u64,
     /// Bytes written.
     length: usize,
 }
 
-impl State {
+impl SipState {
     #[inline]
     const fn round(&mut self) {
         self.v0 = self.v0.wrapping_add(self.v1);
@@ -59,7 +59,7 @@ impl SipHasher {
     #[inline]
     pub(super) const fn new(key: [u64; 2]) -> Self {
         Self {
-            state: State {
+            state: SipState {
                 v0: key[0] ^ 0x736f_6d65_7073_6575,
                 v1: key[1] ^ 0x646f_7261_6e64_6f6d ^ 0xee,
                 v2: key[0] ^ 0x6c79_6765_6e65_7261,
@@ -96,7 +96,7 @@ impl SipHasher {
 
 /// A hash of which one word is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HalfHash(State);
+pub(super) struct HalfHash(SipState);
 
 impl HalfHash {
     /// The second word.

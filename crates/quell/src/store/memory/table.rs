@@ -68,7 +68,7 @@ pub(crate) struct Table {
     max_keys: usize,
     spare: Spare,
     boxes: Boxes,
-    counts: Counts,
+    counts: KeyCounters,
     /// Locked while a chain is added; holds the states that move.
     moving: Mutex<Vec<Content>>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Table {
 /// fields beside them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Counts {
+struct KeyCounters {
     keys: AtomicUsize,
     overflow: AtomicUsize,
     /// The chain to sweep next.
@@ -159,7 +159,7 @@ impl Table {
             max_keys: max_keys.clamp(1, MAX_KEYS),
             spare: Spare::default(),
             boxes: Boxes::default(),
-            counts: Counts::default(),
+            counts: KeyCounters::default(),
             moving: Mutex::default(),
         }
     }

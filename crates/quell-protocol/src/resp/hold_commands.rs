@@ -25,7 +25,7 @@ pub struct Reserve<'a> {
 
 /// The end of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End<'a> {
+pub struct EndCommand<'a> {
     /// The domain in which it is held.
     pub domain: &'a str,
     /// Its id.
@@ -52,7 +52,7 @@ impl<'a> Reserve<'a> {
     }
 }
 
-impl<'a> End<'a> {
+impl<'a> EndCommand<'a> {
     /// Reads the arguments after the command's name; there are at least two.
     pub(super) fn parse(ending: Ending, args: Args<'a>) -> Result<Self, CommandError> {
         let domain = question::domain(args)?;

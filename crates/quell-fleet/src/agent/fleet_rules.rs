@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::file::{read_checked, replace};
 use crate::seen::{LONGEST_WHY, bounded_candidate};
-use crate::{proto, rules};
+use crate::{proto, wire_rules};
 
 /// First bytes of the file; the last byte is the version of the format.
 const MAGIC: &[u8; 4] = b"qlr\x01";
@@ -29,11 +29,11 @@ pub struct FleetRules {
     newest: watch::Sender<Option<Arc<Version>>>,
     candidate: watch::Sender<Arc<proto::Candidate>>,
     judged: watch::Sender<Arc<[String]>>,
-    state: Mutex<State>,
+    state: Mutex<RulesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RulesState {
     /// Report to the coordinators.
     seen: proto::RulesSeen,
     /// Version that was last read here, which need not be the newest any more.
@@ -42,7 +42,7 @@ struct State {
     unkept: Option<Arc<Version>>,
 }
 
-impl State {
+impl RulesState {
     /// Notes which version is in force. What was counted under another one is not told with it.
     fn apply(&mut self, in_force: Option<&Head>) {
         let applied = head_text(in_force);
@@ -77,14 +77,14 @@ impl FleetRules {
             newest: watch::Sender::new(kept),
             candidate: watch::Sender::default(),
             judged: watch::Sender::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(RulesState {
                 seen,
-                ..State::default()
+                ..RulesState::default()
             }),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RulesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +98,7 @@ impl FleetRules {
     }
 
     /// Writes a version that is in force. It is told as applied when it is in the file.
-    fn keep(&self, state: &mut State, version: Arc<Version>) {
+    fn keep(&self, state: &mut RulesState, version: Arc<Version>) {
         match self.write(&version) {
             Ok(()) => {
                 state.apply(Some(version.head()));
@@ -127,7 +127,7 @@ impl FleetRules {
     /// Takes what a coordinator has handed out.
     pub(super) fn receive(&self, given: proto::Rules) {
         let head = given.head.clone();
-        let version = rules::decode(given);
+        let version = wire_rules::decode(given);
         let mut state = self.state();
         state.seen.known = head;
         state.seen.refused.clear();
@@ -213,7 +213,7 @@ impl FleetRules {
         let Some(file) = &self.file else {
             return Ok(());
         };
-        replace(file, MAGIC, &rules::encode(version).encode_to_vec())
+        replace(file, MAGIC, &wire_rules::encode(version).encode_to_vec())
     }
 }
 
@@ -226,7 +226,7 @@ fn read(file: &Path) -> Result<Option<Version>, String> {
         return Ok(None);
     };
     let message = proto::Rules::decode(&*body).map_err(|error| error.to_string())?;
-    let version = rules::decode(message);
+    let version = wire_rules::decode(message);
     version.map(Some).map_err(|error| error.to_string())
 }
 

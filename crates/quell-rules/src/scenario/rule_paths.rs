@@ -10,7 +10,7 @@ use crate::{hint, load};
 
 /// Target of a path of rules.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place<'a> {
+pub(crate) enum RuleTarget<'a> {
     /// To what is beside the file, in this directory.
     Directory(&'a Path),
     /// Always to these rules: no file is read.
@@ -20,14 +20,14 @@ pub(crate) enum Place<'a> {
 /// Reads `rules` or `set_rules`: paths, or a document in place.
 pub(super) fn read_rules(
     cursor: &Cursor<'_>,
-    place: Place<'_>,
+    place: RuleTarget<'_>,
     sink: &mut Sink,
 ) -> Vec<DomainRules> {
     let directory = match (cursor.shape(), place) {
         (None, _) => return Vec::new(),
         (Some(Shape::Map(_)), _) => return load::in_place(cursor, sink),
-        (_, Place::Rules(rules)) => return rules.to_vec(),
-        (_, Place::Directory(directory)) => directory,
+        (_, RuleTarget::Rules(rules)) => return rules.to_vec(),
+        (_, RuleTarget::Directory(directory)) => directory,
     };
     let paths = match cursor.shape() {
         Some(Shape::Text(_)) => vec![cursor.clone()],
