@@ -328,7 +328,7 @@ mod tests {
         let same = again.push(proposed(TEXT)).await.unwrap();
         assert!(same.ok && !same.pushed, "{same:?}");
         let unmet = begin(Some(7), false).await.unmet(None).unwrap();
-        assert!(unmet.contains("say --expect 1"), "{unmet}");
+        assert!(unmet.contains("pass --expect 1"), "{unmet}");
         let gone = versions.version(Some(7)).await.unwrap_err().to_string();
         assert!(gone.contains("has no version 7"), "{gone}");
         assert_eq!(versions.history(9).await.unwrap().len(), 1);

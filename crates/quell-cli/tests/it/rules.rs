@@ -160,7 +160,7 @@ fn explain_wants_a_domain_where_there_are_several() {
     folder.write("b.yaml", "domain: b\nrules: [{ name: all, rate: 1/s }]\n");
     let both = folder.path("");
     for (arguments, words) in [
-        (&[][..], "say which with --domain, one of a, b"),
+        (&[][..], "choose one with --domain: a, b"),
         (&["--domain", "c"], "no domain `c`"),
     ] {
         let told = run(quell(&["rules", "explain", &both]).args(arguments));

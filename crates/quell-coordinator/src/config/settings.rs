@@ -340,7 +340,7 @@ mod tests {
             (("rules", "~/a.yaml"), "rules: `~` is not expanded"),
             (("credentials", "env:"), "`env:` names no variable"),
             (("listen", "7600"), "listen: `7600` is not an address"),
-            (("url", "a"), "url: this is no URL"),
+            (("url", "a"), "url: this is not a URL"),
             (("changes", "later"), "write one of at-once, staged"),
             (("allow_host", "http://a"), "without scheme and port"),
         ] {

@@ -14,7 +14,7 @@ use quell_rules::{parse_duration, wrong_address};
 use super::answer::{self, read_body};
 use super::caller::{address, caller};
 use super::reply;
-use super::reply::{LastRefusal, RouteResult, invalid_field, parameters, unknown_parameter};
+use super::reply::{Refusal, RouteResult, invalid_field, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
 use crate::shared::{MAX_BANS, Shared};
 
@@ -196,7 +196,7 @@ pub(super) async fn change(
     operator: &Operator<'_>,
     body: &[u8],
     action: ReadAction,
-) -> Result<usize, LastRefusal> {
+) -> Result<usize, Refusal> {
     let caller = operator.caller;
     let request = http::parse_key(body)?;
     caller.check(Role::Admin, Some(&request.domain))?;

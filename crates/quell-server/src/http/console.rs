@@ -17,7 +17,7 @@ use quell_host::console::key_table;
 use quell_host::console::mount::mount;
 use quell_host::console::page::Menu;
 use quell_host::console::shell::{SERVER_URL, Shell};
-use quell_host::console::{page, rules, session, shell};
+use quell_host::console::{page, rule_pages, session, shell};
 use quell_host::detach::DetachOnDisconnect as _;
 
 pub(crate) mod host;

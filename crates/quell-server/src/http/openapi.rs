@@ -20,7 +20,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::health::HealthBody;
-use super::rules::RulesBody;
+use super::rule_routes::RulesBody;
 use super::{admin, top};
 use crate::shared::MAX_BANS;
 

@@ -102,7 +102,7 @@ async fn shown(
     console: &Console,
     viewer: &Viewer,
     form: KeyForm,
-    done: Result<Option<(String, String)>, reply::LastRefusal>,
+    done: Result<Option<(String, String)>, reply::Refusal>,
 ) -> PageResult {
     let rules = console.shared.limiter.rules();
     let domains = rules.domains();
@@ -195,7 +195,7 @@ impl KeyForm {
         &self,
         shared: &Shared,
         operator: &Operator<'_>,
-    ) -> Result<String, reply::LastRefusal> {
+    ) -> Result<String, reply::Refusal> {
         let (action, what): (ReadAction, _) = match self.get("action") {
             "ban" => (admin::banning, "Banned"),
             "lift" => (admin::lifting, "Bans lifted"),
@@ -225,7 +225,7 @@ impl RulesAnswer {
         console: &Console,
         viewer: &Viewer,
         form: &KeyForm,
-    ) -> Result<Self, reply::LastRefusal> {
+    ) -> Result<Self, reply::Refusal> {
         let (shared, caller, body) = (&console.shared, &viewer.caller, form.query()?);
         let query = http::parse_query(&body)?;
         let domain = query.domain();
