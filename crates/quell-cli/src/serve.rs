@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{ArgMatches, Args};
-use quell_coordinator::rules::open_etcd;
+use quell_coordinator::config_rules::open_etcd;
 use quell_protocol::printable;
 use quell_server::config::{Config, RawConfig};
 use quell_server::{OpenEtcd, ShutdownWait};

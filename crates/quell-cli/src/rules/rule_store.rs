@@ -4,7 +4,7 @@ use std::future::Future;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quell_coordinator::rules::open_etcd;
+use quell_coordinator::config_rules::open_etcd;
 use quell_host::rule_source::RuleSource;
 use quell_host::rule_tests::StoreUrl;
 use quell_host::rule_versions::RuleVersions;
