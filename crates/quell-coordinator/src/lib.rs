@@ -7,7 +7,7 @@
 //! * [`session`]: the leader's key, campaigned for and kept.
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
-//! * [`rules`]: rules in the configuration store, as versions.
+//! * [`config_rules`]: rules in the configuration store, as versions.
 //! * [`rule_distribution`]: the rules that nodes are given, and what they say of them.
 //! * [`seen`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.

@@ -1,7 +1,7 @@
 //! Fleet: nodes of a fleet, and what they and its coordinators say to each other, over gRPC.
 //!
 //! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`wire`] and
-//! [`proto`] carry the messages, [`rules`] the rules that coordinators hand out, [`seen`] what servers say of their
+//! [`proto`] carry the messages, [`wire_rules`] the rules that coordinators hand out, [`seen`] what servers say of their
 //! calls, [`terms`] what a credential lets its bearer be, [`disk`] replaces files. A member
 //! keeps one stream to its coordinator ([`proto::fleet_client::FleetClient`]): requests go one way,
 //! answers and pushes the other. Every message is complete in itself, so a stream may break at any
