@@ -101,7 +101,7 @@ if (part === "small") {
   await inspect(page);
   await page.fill("#weight", "x3");
   await page.getByRole("button", { name: "Show every node's share" }).click();
-  await page.getByRole("alert").getByText("`x3` is no weight").waitFor();
+  await page.getByRole("alert").getByText("`x3` is not a weight").waitFor();
   expect(await page.inputValue("#weight") === "x3", "a weight that was typed is lost");
   await inspect(page);
   await page.fill("#weight", "3");

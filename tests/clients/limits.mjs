@@ -113,7 +113,7 @@ await ada.goto(`${server}/console`);
 await ada.fill("#rate", "many");
 await ada.fill("#burst", "70");
 await ada.getByRole("button", { name: "Show every node's share" }).click();
-await ada.getByRole("alert").getByText("`many` is no number of units").waitFor();
+await ada.getByRole("alert").getByText("`many` is not a number of units").waitFor();
 const typed = await Promise.all(["#limit", "#rate", "#burst"].map((field) => ada.inputValue(field)));
 expect(typed.join() === "api,many,70", typed);
 await inspect(ada);

@@ -114,7 +114,10 @@ fn a_candidate_ends_at_a_node_with_the_leader_and_by_command() {
     assert_eq!(stopped, r#"{"stopped":true}"#);
     let refused = until_so_many_run_it(&coordinator, 1);
     let why = refused["nodes"]["refused"][0].as_str().unwrap();
-    assert!(why.starts_with("node 1: somebody stopped it"), "{why}");
+    assert!(
+        why.starts_with("node 1: the candidate was stopped at this server"),
+        "{why}"
+    );
 
     // A node that is started again runs it again.
     nodes[0].kill();
