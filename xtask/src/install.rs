@@ -1,4 +1,4 @@
-//! What the tests need besides cargo: `tests/install.sh` brings it.
+//! Installs the programs that the tests need besides cargo, by `tests/install.sh`.
 
 use std::process::Command;
 

@@ -288,7 +288,7 @@ impl HttpResponse {
     /// The answer, if it is a good one.
     ///
     /// # Errors
-    /// What the server said was wrong.
+    /// Problem that the server named.
     pub(crate) fn good(self) -> Result<Self> {
         if self.is_good() {
             return Ok(self);

@@ -14,7 +14,7 @@ use crate::output;
 /// Reads the command line and the variables: the command, and the matches of its own arguments.
 ///
 /// # Errors
-/// How to exit, once what is wrong has been printed.
+/// Exit code, once the mistakes have been printed.
 pub(crate) fn parse() -> Result<(Command, ArgMatches), Exit> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let matches = Cli::command()

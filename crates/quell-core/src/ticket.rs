@@ -9,7 +9,7 @@
 //! contain a bucket's warm-up or the counts under other versions of the limit. Those are restored if no
 //! other call charged the key in between: see [`Earlier`], which pending holds have as well.
 //!
-//! What is given back of a charge moves the marks of all charges behind it, as with holds. So the tickets
+//! A part of a charge that is given back moves the marks of all charges behind it, as with holds. So the tickets
 //! of a key are kept together, beside its state, for as long as their callers have them:
 //!
 //! ```text

@@ -65,7 +65,7 @@ pub struct FleetOptions {
     pub groups: Vec<Name>,
     /// Credentials that the node presents to coordinators.
     pub credentials: Credentials,
-    /// How it reaches them.
+    /// Way to them.
     pub connector: Connector,
     /// Its file; without one the next start begins with nothing.
     pub file: Option<PathBuf>,

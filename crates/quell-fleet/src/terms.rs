@@ -37,7 +37,7 @@ impl NodeTerms {
     /// Checks whether the bearer may be this member.
     ///
     /// # Errors
-    /// What it may be, for the node's log.
+    /// Permitted values, for the node's log.
     pub fn check_member(&self, member: MemberId) -> Result<(), String> {
         let Some(members) = &self.members else {
             return Ok(());
@@ -56,7 +56,7 @@ impl NodeTerms {
     /// Checks whether the bearer may join with this weight and these groups.
     ///
     /// # Errors
-    /// What to write instead, for the node's log.
+    /// Advice for the node's log: the value to write instead.
     pub fn check_join(&self, join: &Join) -> Result<(), String> {
         if join.weight > self.weight {
             let (most, named) = (self.weight, join.weight);

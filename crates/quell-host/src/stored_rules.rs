@@ -103,7 +103,7 @@ impl StoredRules {
     /// Reads the newest version. If that fails, the last one stays.
     ///
     /// # Errors
-    /// Whether the failure is new.
+    /// True if the failure is new.
     pub async fn read(&self) -> Result<(), bool> {
         match self.store.latest().await {
             Ok(Some(version)) => {

@@ -19,12 +19,12 @@ pub use admin::{
     MAX_LISTED_HOLDS, RefusedKeyBody, RunningCandidateBody, StartedBody, StatusBody, StoppedBody,
     TopBody,
 };
-pub use ask::{EncodeError, build_query, encode_key, encode_query};
+pub use ask::{EncodeError, build_query, encode_query};
 pub use authorize::{AuthorizeError, AuthorizeMap, EntrySource, Reading, authorize};
 pub use bearer::bearer_token;
 pub use body::{
-    Acquire, KeyRequest, Reserve, parse_acquire, parse_key, parse_key_name, parse_query,
-    parse_reserve,
+    Acquire, KeyRequest, Reserve, encode_key, parse_acquire, parse_key, parse_key_name,
+    parse_query, parse_reserve,
 };
 pub use hold_bodies::{ActualBody, EndBody, EndedBody, parse_end};
 pub use json::BodyError;

@@ -150,7 +150,7 @@ impl RuleSources {
     /// is no store, that text alone. Reads files.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Mistakes in them.
     pub(crate) fn try_out(&self, place: usize, text: &str) -> Result<Vec<DomainRules>, String> {
         let loaded = match self.stores().next() {
             Some(_) => self.load_with(Some((place, text))),

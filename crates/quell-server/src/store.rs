@@ -123,7 +123,7 @@ impl ServerStore {
     }
 }
 
-/// What a shared store looked up for a call that has to wait for it.
+/// Lookup of a shared store for a call that has to wait for it.
 pub(crate) type StoreLookup = <LeasedStore<FallbackStore<RedisStore>> as Store>::Lookup;
 
 impl Store for ServerStore {

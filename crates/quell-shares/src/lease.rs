@@ -15,7 +15,7 @@
 //! lasts [`LIFE`] from when the node asked for it, and one of a fixed window ends with its window. Units
 //! that are left then are forfeited, and so is a grant whose answer was lost: all errors refuse.
 //!
-//! What callers no longer ask for is given back before ([`Lease::surplus`]). A return is sent once, and the
+//! Units that callers no longer ask for are given back before ([`Lease::surplus`]). A return is sent once, and the
 //! store ignores it when the grant is over by its own clock. Until then, or until the store confirms it, the
 //! units count as held: so the store's units and those of all nodes are never more than the limit and `n *
 //! cap`, wherever a message is.

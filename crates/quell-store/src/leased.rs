@@ -11,7 +11,7 @@
 //! takes, and sets that need the store anyway pay nothing for being leased. The arithmetic is
 //! `quell-shares`' `lease`; `table` has the hot keys, and here are the tasks that ask the store.
 //!
-//! What callers no longer ask for is given back, every 100 ms, and all that is held by a process that leaves
+//! Units that callers no longer ask for are given back, every 100 ms, and all that is held by a process that leaves
 //! ([`LeasedStore::leave`]). A return is sent once. What a synced key has admitted is charged at the latest 100
 //! ms afterwards, whoever asks, and whatever rules are in force by then; while the store does not answer or its
 //! limit has nothing left, it stays pending, and the key is not dropped.
@@ -77,14 +77,14 @@ pub struct LeasedStore<S> {
     joint: Arc<JointCalls>,
 }
 
-/// What [`Store::decide_now`] of a [`LeasedStore`] found out about a call that it could not decide.
+/// Lookup of a [`LeasedStore`] for a call that [`Store::decide_now`] could not decide.
 #[derive(Debug, Default)]
 pub struct LeaseLookup<L> {
-    /// Whether leases were asked.
+    /// True if leases were asked.
     was_asked: bool,
     /// The request that the call waits for.
     landing: Option<watch::Receiver<()>>,
-    /// What the store found out, if the call waits for none.
+    /// Lookup of the store, if the call waits for no request.
     store: L,
 }
 

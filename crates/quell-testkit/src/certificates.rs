@@ -34,7 +34,7 @@ commonName = supplied
 #[derive(Debug)]
 pub struct Authority {
     folder: Folder,
-    /// How many certificates it signed; openssl's list of them has one writer.
+    /// Number of certificates that it signed; openssl's list of them has one writer.
     signed: Mutex<usize>,
     /// Its own certificate.
     pub pem: String,

@@ -80,7 +80,7 @@ pub(crate) struct Parts<S> {
 pub struct Plan<'r, S: Store> {
     operation: Operation,
     set: LimitSet<'r>,
-    /// Under which permits are held.
+    /// Id under which permits are held.
     id: Option<HoldId>,
     now: Now,
     lookup: S::Lookup,
@@ -103,7 +103,7 @@ impl<S: Store> AdHocPlan<S> {
         self.operation
     }
 
-    /// When the call was first asked.
+    /// Instant of the first attempt of the call.
     #[must_use]
     pub const fn begun(&self) -> Now {
         self.now

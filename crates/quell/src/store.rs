@@ -40,7 +40,7 @@ pub use hold_answers::{Counted, Finished, HoldStatus, HoldTotals, Placed};
     note = "use `quell::store::memory::MemoryStore`, `quell_redis::RedisStore`, or implement `quell::store::Store`"
 )]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// What [`Store::decide_now`] looked up where it could not decide, so that [`Store::decide_after`] need not do
+    /// Result of the lookups of a [`Store::decide_now`] that could not decide, so that [`Store::decide_after`] need not do
     /// it again; `()` for a store that looks nothing up.
     type Lookup: fmt::Debug + Default + Send;
 

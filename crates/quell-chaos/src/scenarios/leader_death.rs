@@ -25,10 +25,10 @@ rules:
 /// Leases last longer than it takes to find another leader.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// How long callers ask before anything is measured: shares follow demand, and bursts are used up.
+/// Time before anything is measured, in which shares follow demand and callers use up bursts.
 const SETTLES: Duration = Duration::from_secs(10);
 
-/// How long the rate is measured before the leader dies, and afterwards.
+/// Times for which the rate is measured, before the leader dies and afterwards.
 const BEFORE: Duration = Duration::from_secs(20);
 const AFTERWARDS: Duration = Duration::from_secs(40);
 
@@ -36,7 +36,7 @@ const AFTERWARDS: Duration = Duration::from_secs(40);
 const LEAST_USED: f64 = 0.9;
 const LEAST_KEPT: f64 = 0.97;
 
-/// What was admitted for each second of this time.
+/// Calls per second that were admitted in this time.
 fn rate(account: &Account, from: Instant, length: Duration) -> f64 {
     let until = from + length;
     let is_then = |ended: Instant| from < ended && ended <= until;

@@ -140,7 +140,7 @@ impl EtcdAccess {
     /// of one.
     ///
     /// # Errors
-    /// What to write, if one of a pair is missing.
+    /// Returns the mistake, with the setting to write, if one of a pair is missing.
     pub fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, String> {
         let file = |name| variable(name).map(PathBuf::from);
         let identity = (file("QUELL_ETCD_CERT"), file("QUELL_ETCD_KEY"));

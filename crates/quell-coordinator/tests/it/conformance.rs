@@ -282,7 +282,7 @@ async fn etcd_is_a_store() {
     ends_of_leases(&store).await;
 }
 
-/// What other tests use in its place.
+/// The model that other tests use in place of etcd.
 #[tokio::test(start_paused = true)]
 async fn the_model_of_a_store_is_a_store() {
     let store = Memory::with_ends();

@@ -30,7 +30,7 @@ pub(crate) struct Faults {
     pub(crate) begun: u64,
     /// So many of those that were begun first are silent for ever, and stay open.
     pub(crate) forgotten: u64,
-    /// How many keep-alives were answered.
+    /// Number of keep-alives that were answered.
     pub(crate) kept: u64,
     /// Watches are not begun while this is so.
     pub(crate) no_watches: bool,
@@ -156,7 +156,7 @@ impl<S: ConfigStore> ConfigStore for Faulty<S> {
 #[derive(Debug)]
 pub(crate) struct FaultyWatch<W> {
     watch: W,
-    /// Which it is, of all that were begun.
+    /// Its place among all that were begun.
     number: u64,
     faults: Arc<Mutex<Faults>>,
 }

@@ -24,9 +24,9 @@ struct State {
     contents: Contents,
     leases: BTreeMap<i64, Held>,
     last_lease: i64,
-    /// Whether leases end that nobody keeps.
+    /// True if leases end that nobody keeps.
     ends_leases: bool,
-    /// What was before this revision is forgotten.
+    /// Events before this revision are forgotten.
     compacted: u64,
     log: Vec<(u64, Change)>,
     /// Number of restores: each ends the watches.

@@ -12,13 +12,10 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Streaming};
 
-use super::connector::{Connector, ConnectorService};
+use super::connector::{CONNECT_TIMEOUT, Connector, ConnectorService};
 use crate::proto;
 use crate::proto::fleet_client::FleetClient;
 use crate::wire::{MAX_MESSAGE, MAX_URL};
-
-/// Time until a connection stands, and again until the stream does.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which the other end is pinged, and the time that it has to answer.
 const PING: Duration = Duration::from_secs(5);

@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
@@ -12,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::transport::Uri;
 use tower_service::Service;
 
-use super::connection::CONNECT_TIMEOUT;
+/// Time until a connection stands, and again until the stream does.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -24,7 +26,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 type Connected = TokioIo<Box<dyn Connection>>;
 type Connecting = Pin<Box<dyn Future<Output = Result<Connected, Error>> + Send>>;
 
-/// How a node reaches a coordinator: by TCP, or by what a test has in its place, such as a stream in memory.
+/// Way from a node to a coordinator: TCP, or a test's replacement, such as a stream in memory.
 #[derive(Clone)]
 pub struct Connector(Arc<dyn Fn(Uri) -> Connecting + Send + Sync>);
 

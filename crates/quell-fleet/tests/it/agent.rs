@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::coordinator::{PATIENCE, Scripted, Stream, grant, in_memory, right};
 
-/// Where no coordinator is.
+/// Address without a coordinator.
 const NOBODY: &str = "http://nobody:7600";
 
 /// A node with one rule of the fleet, `api`.

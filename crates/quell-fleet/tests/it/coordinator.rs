@@ -27,7 +27,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The bytes that a stream in memory takes before they are read.
 const PIPE: usize = 64 * 1_024;
 
-/// Where streams in memory lead to, by authority.
+/// Destinations of streams in memory, by authority.
 static LISTENERS: LazyLock<Mutex<HashMap<String, mpsc::Sender<DuplexStream>>>> =
     LazyLock::new(Mutex::default);
 

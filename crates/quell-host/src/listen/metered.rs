@@ -143,7 +143,7 @@ impl AsyncRead for MeteredStream {
 }
 
 impl AsyncWrite for MeteredStream {
-    /// What is written after a flood is dropped.
+    /// Bytes that are written after a flood are dropped.
     #[inline]
     fn poll_write(
         mut self: Pin<&mut Self>,

@@ -60,7 +60,7 @@ impl Places {
     /// A connection without an address comes from this machine, and only counts among all.
     ///
     /// # Errors
-    /// Whether all places are taken, or those that one network may have.
+    /// Tells whether all places are taken, or those that one network may have.
     pub fn take(self: &Arc<Self>, address: Option<IpAddr>) -> Result<Place, NoPlace> {
         let network = address.map(Network::from);
         let mut taken = self.lock();

@@ -7,8 +7,6 @@ use quell_core::query_bounds::{QueryError, check_domain, push_entry};
 use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
 
-use super::body::KeyRequest;
-
 /// Reason why a query cannot be written as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -53,16 +51,6 @@ pub fn encode_query(query: &Query<'_>) -> Result<String, EncodeError> {
     Ok(serde_json::to_string(&body).unwrap_or_default())
 }
 
-/// Writes a key as the body of `/v1/bans`, `/v1/keys` or `/v1/holds`.
-///
-/// # Errors
-/// [`EncodeError`] if a value is not UTF-8.
-pub fn encode_key(request: &KeyRequest<'_>) -> Result<String, EncodeError> {
-    texts(&request.descriptor)?;
-    // Writing strings cannot fail.
-    Ok(serde_json::to_string(request).unwrap_or_default())
-}
-
 #[derive(Serialize)]
 struct QueryBody<'a> {
     domain: &'a str,
@@ -86,7 +74,9 @@ impl<'a> DescriptorBody<'a> {
 }
 
 /// The entries of a descriptor as text.
-fn texts<'a>(descriptor: &'a Descriptor<'_>) -> Result<Vec<(&'a str, &'a str)>, EncodeError> {
+pub(super) fn texts<'a>(
+    descriptor: &'a Descriptor<'_>,
+) -> Result<Vec<(&'a str, &'a str)>, EncodeError> {
     let entries = descriptor.entries().iter().map(|entry| {
         let value = std::str::from_utf8(&entry.value)
             .map_err(|_| EncodeError::BinaryValue(entry.name.to_string()))?;

@@ -78,6 +78,16 @@ pub struct KeyRequest<'a> {
     pub reason: Option<Cow<'a, str>>,
 }
 
+/// Writes a key as the body of `/v1/bans`, `/v1/keys` or `/v1/holds`.
+///
+/// # Errors
+/// [`EncodeError`](ask::EncodeError) if a value is not UTF-8.
+pub fn encode_key(request: &KeyRequest<'_>) -> Result<String, ask::EncodeError> {
+    ask::texts(&request.descriptor)?;
+    // Writing strings cannot fail.
+    Ok(serde_json::to_string(request).unwrap_or_default())
+}
+
 impl KeyRequest<'_> {
     /// Reason, if the caller gave one.
     #[must_use]

@@ -35,7 +35,7 @@ const CALL: usize = 4 * 1_024;
 /// Bytes that an entry of a query takes beside its name and its value.
 const ENTRY: usize = 128;
 
-/// What is left to do for a `CL.THROTTLE` that the store could not answer at once. In a box, so that a connection
+/// Rest of a `CL.THROTTLE` that the store could not answer at once. In a box, so that a connection
 /// without one stays small.
 pub(super) type ThrottlePlan = Box<AdHocPlan<ServerStore>>;
 

@@ -46,7 +46,7 @@ impl Validator {
         }
     }
 
-    /// What is wrong with a body.
+    /// Mistakes in a body.
     fn errors(&mut self, question: &Value) -> Vec<String> {
         let questions = self.process.stdin.as_mut().unwrap();
         writeln!(questions, "{question}").unwrap();

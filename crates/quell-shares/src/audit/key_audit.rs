@@ -128,7 +128,7 @@ impl KeyAudit {
     }
 
     /// The store's answer to a request: it has charged this much of all that was admitted on a synced key so far.
-    /// What it was told to be paid, and had not said itself, was not charged.
+    /// Units that it was told to be paid, and had not said itself, were not charged.
     pub fn paid(&mut self, request: &SyncRequest, total: u64) {
         let known = self.paid.max(request.base);
         self.charged(total.saturating_sub(known));

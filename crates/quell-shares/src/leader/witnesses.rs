@@ -10,7 +10,7 @@
 //! * only if a second such member says so, too;
 //! * only for as long as both say so: when one has been silent for three leases the leader goes on.
 //!
-//! What others say is shown to an operator, and proves nothing. Nobody who says that it has heard a later
+//! The reports of others are shown to an operator, and proves nothing. Nobody who says that it has heard a later
 //! leader obeys this one, so nothing that it has is given to others because of what it says.
 
 use alloc::collections::BTreeMap;

@@ -119,7 +119,7 @@ impl Ledger {
     }
 
     /// A process that joined: what it has by its snapshot, or gave up because this leader asked it to.
-    /// What it gave up for another leader may have been granted to others by that one.
+    /// Units that it gave up for another leader may have been granted to others by that one.
     ///
     /// Anybody with the credential of a node can say so. So it is believed only of a member that had a
     /// seat before, and named its incarnation, and of no more than that seat had by any plan.

@@ -14,8 +14,8 @@ use super::denial_cache::CachedAnswer;
 use super::stampede::StampedeGate;
 use crate::remote::RemoteStore;
 
-/// What [`Store::decide_now`](quell::store::Store::decide_now) of a [`FallbackStore`](super::FallbackStore) found in the denial cache for a call that is not denied: perhaps
-/// the gate of callers that ask about one of its keys.
+/// Lookup of a [`FallbackStore`](super::FallbackStore) in the denial cache for a call that is not denied: perhaps
+/// the gate of callers that ask about one of its keys. `None` until the cache was asked.
 #[derive(Debug, Default)]
 pub struct CacheLookup(pub(super) Option<Option<Arc<StampedeGate>>>);
 

@@ -63,7 +63,7 @@ async fn a_refusal_knows_what_a_reservation_cost_in_the_end() {
     }
 }
 
-/// How a call is asked.
+/// Way to ask about a call.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     WithAWait,

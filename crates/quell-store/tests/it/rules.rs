@@ -14,7 +14,7 @@ pub(crate) fn shop(rules: Vec<Rule>) -> DomainRules {
     DomainRules::new("shop", rules)
 }
 
-/// What is left of the limit of one rule.
+/// Units left of the limit of one rule.
 pub(crate) fn left(verdict: &Verdict, name: &str) -> u64 {
     let mut decisions = verdict.decisions.iter();
     let one = decisions.find(|one| &*one.rule == name).unwrap();
