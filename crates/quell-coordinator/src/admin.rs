@@ -234,7 +234,7 @@ impl Admin {
     /// Why the change would not be made.
     pub async fn preview(&self, body: PreviewBody) -> Result<PreviewStatus, Box<Problem>> {
         let what_if = body.what_if().map_err(|refusal| refusal.0)?;
-        let is_of_wanted = what_if == WhatIf::Wanted;
+        let is_of_wanted = what_if == WhatIf::Desired;
         let preview = self.service.preview(what_if).await;
         let preview = preview.map_err(|error| AdminError::from(error).0)?;
         let mut status = PreviewStatus::from(preview);
@@ -618,7 +618,7 @@ impl PreviewBody {
                 rate: micro(limit.rate_per_s),
                 burst: micro(limit.burst),
             },
-            (None, None) => WhatIf::Wanted,
+            (None, None) => WhatIf::Desired,
             (Some(_), Some(_)) => {
                 let detail = "write one of `weight` and `limit`, or none for the rules that wait";
                 return Err(AdminError::new(ProblemKind::InvalidField, detail));

@@ -5,11 +5,11 @@ mod change;
 mod chart;
 mod node_now;
 mod overview;
+mod page_query;
 mod pages;
 mod rollout;
 mod tester;
 mod trail;
-mod wish;
 
 use std::sync::Arc;
 use std::time::Duration;

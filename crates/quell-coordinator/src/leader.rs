@@ -9,18 +9,18 @@
 
 mod audit;
 mod candidate_end;
-mod dominant;
+mod desired_limits;
+mod dominant_member;
+mod generation_raise;
 mod in_force;
 mod judge;
 mod leader_task;
 mod operator_requests;
 mod outbox;
 mod preview;
-mod raise;
 mod rejected_joins;
 mod tally;
-mod unwritten;
-mod wanted;
+mod write_refusals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,14 +46,14 @@ use crate::store::EtcdStore;
 use crate::store::{ConfigStore, EtcdOptions, StoreError};
 
 pub use self::audit::Admitted;
-pub use self::dominant::Dominant;
+pub use self::desired_limits::{Changes, DesiredLimits};
+pub use self::dominant_member::DominantMember;
 pub(crate) use self::judge::part_of;
 pub use self::judge::{Answered, Hearing};
 pub use self::outbox::Outbox;
 pub use self::preview::{Preview, WhatIf};
 pub(crate) use self::tally::LATELY;
 pub use self::tally::{LimitTally, Tallies};
-pub use self::wanted::{Changes, Wanted};
 
 /// Time between tries of a store that refuses to write, and the wait of a process that joins meanwhile.
 const REFUSED_AGAIN: Duration = Duration::from_secs(1);
@@ -156,7 +156,7 @@ pub struct Status {
     /// Members that ask for a seat and are given none, at most 100, while it leads.
     pub rejected_joins: Vec<(MemberId, NoSeat)>,
     /// A member that has nearly all by its weight, while it leads.
-    pub dominant: Option<Dominant>,
+    pub dominant: Option<DominantMember>,
 }
 
 /// Reason why wanted limits are not in force.
@@ -292,7 +292,7 @@ type Edit = Box<dyn FnOnce(&mut Record) -> Result<(), String> + Send>;
 type ReplySender = oneshot::Sender<Result<(), ChangeError>>;
 
 /// A look at the state machine.
-type Look = Box<dyn FnOnce(&Coordinator, &Wanted, Monotonic) + Send>;
+type Look = Box<dyn FnOnce(&Coordinator, &DesiredLimits, Monotonic) + Send>;
 
 /// Recent reports of members to a leader.
 #[derive(Clone, Debug, Default)]
@@ -379,7 +379,10 @@ impl Leader {
     /// Starts the task, on the current runtime. `wanted` may change at any time; the first value is the
     /// plan of a fleet that has none yet.
     #[must_use]
-    pub fn start<S: ConfigStore>(session: Session<S>, wanted: watch::Receiver<Wanted>) -> Self {
+    pub fn start<S: ConfigStore>(
+        session: Session<S>,
+        wanted: watch::Receiver<DesiredLimits>,
+    ) -> Self {
         let (messages, received) = mpsc::channel(QUEUE);
         let (show, status) = watch::channel(Status::default());
         let rule_distribution = Arc::<RuleDistribution>::default();
@@ -407,7 +410,7 @@ impl Leader {
         urls: Vec<String>,
         access: EtcdOptions,
         options: SessionOptions,
-        wanted: watch::Receiver<Wanted>,
+        wanted: watch::Receiver<DesiredLimits>,
     ) -> Result<Self, StartError> {
         let store = EtcdStore::new(urls, access)?;
         Ok(Self::start(Session::start(store, options)?, wanted))
@@ -422,7 +425,7 @@ impl Leader {
         _urls: Vec<String>,
         _access: EtcdOptions,
         _options: SessionOptions,
-        _wanted: watch::Receiver<Wanted>,
+        _wanted: watch::Receiver<DesiredLimits>,
     ) -> Result<Self, StartError> {
         Err(StartError::NoEtcd)
     }
@@ -565,7 +568,7 @@ impl Service {
     }
 
     /// Puts what is wanted into force for some members, for all, or for none any more. With a mark
-    /// ([`Wanted::mark`]) these are put into force and no others.
+    /// ([`DesiredLimits::mark`]) these are put into force and no others.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -583,7 +586,7 @@ impl Service {
     /// [`Stopped`].
     pub async fn look<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Coordinator, &Wanted, Monotonic) -> T + Send + 'static,
+        look: impl FnOnce(&Coordinator, &DesiredLimits, Monotonic) -> T + Send + 'static,
     ) -> Result<T, Stopped> {
         let (reply_to, seen) = oneshot::channel();
         let look: Look = Box::new(|core, wanted, now| {

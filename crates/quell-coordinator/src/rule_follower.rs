@@ -23,12 +23,12 @@ use crate::config::{Config, EtcdAccess, Terms};
 use crate::config_rules::open_etcd;
 use crate::console::ROLLOUT;
 use crate::error::ServeError;
-use crate::leader::{Changes, Service, Wanted};
+use crate::leader::{Changes, DesiredLimits, Service};
 use crate::metrics::Metrics;
 use crate::trail::{Author, Trail};
 
 mod candidate;
-mod judged;
+mod changed_rules;
 mod recorded_rules;
 
 /// Source of the rules.
@@ -43,7 +43,7 @@ pub(crate) struct RuleFollower {
     pub(crate) terms: Terms,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) trail: Arc<Trail>,
-    pub(crate) wanted: watch::Sender<Wanted>,
+    pub(crate) wanted: watch::Sender<DesiredLimits>,
     service: OnceLock<Service>,
     /// The rules in force. Held from reading to telling, so that older files never replace newer ones.
     good: Mutex<Option<Arc<Version>>>,

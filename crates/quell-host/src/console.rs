@@ -13,7 +13,6 @@ pub mod key_table;
 pub mod mount;
 pub mod page;
 pub mod rule_pages;
-mod rules_pages;
 pub mod session;
 pub mod shell;
 mod sign_in;

@@ -1,4 +1,4 @@
-//! To the end: a change that was begun is ended and logged, although whoever asked for it hangs up.
+//! Detach: a change that was begun is ended and logged, although whoever asked for it hangs up.
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, OnceLock};

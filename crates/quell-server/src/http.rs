@@ -35,7 +35,7 @@ mod rule_routes;
 mod service;
 mod stream;
 pub(crate) mod top;
-mod unread;
+mod unread_body;
 
 pub(crate) use connection::{rejection, run};
 pub(crate) use quell_host::caller::Purpose;

@@ -39,7 +39,7 @@ use crate::telemetry::Telemetry;
 use crate::tls::Tls;
 use crate::top::Top;
 use crate::traces::Traces;
-use crate::{history, http, judged, reload, resp, snapshot, store_check, sweep};
+use crate::{history, http, reload, resp, rollout_tally, snapshot, store_check, sweep};
 
 /// Memory for the buffers of the listener for administration, in bytes, beside those of the others: who
 /// fills these shuts nobody out of it.
@@ -554,8 +554,8 @@ impl Server {
     fn join(&mut self, fleet: Option<Fleet>) {
         if let Some(rules) = fleet.as_ref().and_then(Fleet::rules) {
             let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
-            let judged = judged::follow(Arc::clone(&shared), Arc::clone(&rules));
-            self.upkeep.spawn(judged);
+            let tally = rollout_tally::follow(Arc::clone(&shared), Arc::clone(&rules));
+            self.upkeep.spawn(tally);
             self.upkeep.spawn(of_fleet::follow(shared, rules));
         }
         if let Some(fleet) = &fleet {

@@ -17,7 +17,7 @@
 //! the share when it began to wait, and that stays if it leaves. What was reserved could not be given back
 //! either, so a set with a shared limit makes no reservation.
 
-mod parted;
+mod set_parts;
 mod share;
 mod table;
 
@@ -35,7 +35,7 @@ use quell_core::policy::Rung;
 use quell_core::rule::Changes;
 use quell_core::time::{Monotonic, Now};
 
-use self::parted::{Parted, ShareCharge, Take};
+use self::set_parts::{SetParts, ShareCharge, Take};
 pub use self::share::{Share, ShareCounts};
 pub use self::table::Shares;
 use self::table::{has_shared, is_shared};
@@ -115,7 +115,7 @@ impl<L: LocalStore> SharesStore<L> {
     /// Decides a set with several limits, all or nothing.
     #[cold]
     fn charge_parts(&self, set: &LimitSet<'_>, now: Now) -> (Decisions, SharesTicket<L::Ticket>) {
-        let parts = Parted::new(set, &self.shares);
+        let parts = SetParts::new(set, &self.shares);
         let nothing = SharesTicket {
             local: None,
             taken: Mutex::default(),
@@ -165,7 +165,7 @@ impl<L: LocalStore> SharesStore<L> {
         if claim.hold.is_some() {
             return Err(NO_RESERVATION);
         }
-        let parts = Parted::new(set, &self.shares);
+        let parts = SetParts::new(set, &self.shares);
         let is_empty = parts.others.charges().is_empty();
         if claim.wait.is_some() && claim.pending.is_some() && !is_empty {
             // The part of the fleet could not be given back together with the others.
@@ -321,7 +321,7 @@ impl<L: LocalStore> LocalStore for SharesStore<L> {
             return self.local.decide_local(set, operation, now);
         }
         if operation == Operation::Peek {
-            let parts = Parted::new(set, &self.shares);
+            let parts = SetParts::new(set, &self.shares);
             let others = self.local.decide_local(&parts.others, operation, now);
             return parts.merge(&parts.peek(now.monotonic), &others);
         }
@@ -394,12 +394,12 @@ impl<L: LocalStore + AdminStore> AdminStore for SharesStore<L> {
         if !set.charges().is_empty() && set.charges().iter().all(is_shared) {
             return Err(NO_ACTION);
         }
-        let others = Parted::new(set, &self.shares).others;
+        let others = SetParts::new(set, &self.shares).others;
         self.local.administer(&others, action, now).await
     }
 
     async fn view(&self, set: &LimitSet<'_>, now: Now) -> StoreResult<Vec<KeyView>> {
-        let Parted { others, places, .. } = Parted::new(set, &self.shares);
+        let SetParts { others, places, .. } = SetParts::new(set, &self.shares);
         let mut all = vec![KeyView::default(); set.charges().len()];
         put_views(&mut all, &places, self.local.view(&others, now).await?);
         Ok(all)

@@ -9,7 +9,7 @@ use quell_host::config::{ConfigError, field};
 use tokio::sync::watch;
 
 use crate::error::ServeError;
-use crate::leader::{Leader, StartError, Wanted};
+use crate::leader::{DesiredLimits, Leader, StartError};
 use crate::session::{Session, SessionOptions};
 use crate::store::{EmbeddedStore, EtcdOptions, EtcdTls};
 
@@ -68,7 +68,7 @@ impl FleetStore {
     pub(crate) fn start(
         &self,
         options: SessionOptions,
-        wanted: watch::Receiver<Wanted>,
+        wanted: watch::Receiver<DesiredLimits>,
     ) -> Result<Leader, ServeError> {
         match self {
             Self::Embedded(path) => {

@@ -8,7 +8,7 @@ use quell_host::config::{ConfigError, field};
 use quell_rules::ExactDuration;
 use quell_shares::plan::{Drift, Group, MAX_MEMBERS, ReturnSeats, Size, Sizing, Timing};
 
-use crate::leader::{Changes, Wanted};
+use crate::leader::{Changes, DesiredLimits};
 use crate::limits::fleet_limits;
 
 /// The durations of the protocol, and what is decided by them.
@@ -92,7 +92,7 @@ impl Terms {
     ///
     /// # Errors
     /// Names the fault in the rules, and what to write.
-    pub(crate) fn wanted(&self, domains: &[DomainRules]) -> Result<Wanted, String> {
+    pub(crate) fn wanted(&self, domains: &[DomainRules]) -> Result<DesiredLimits, String> {
         let found = fleet_limits(domains).map_err(|error| error.to_string())?;
         if found.sizes.is_empty() {
             let text = "no rule says `rung: shares`, so there is nothing to share: write it beside \
@@ -120,7 +120,7 @@ impl Terms {
         // `--seats` is about the whole fleet.
         let mut all = size(*found.sizes.get(&None).unwrap_or(&FleetSize::Auto));
         all.seats = self.seats.unwrap_or(all.seats);
-        let wanted = Wanted {
+        let wanted = DesiredLimits {
             limits: found.limits,
             size: all,
             groups,
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    fn wanted(terms: &Terms, rules: &str) -> Result<Wanted, String> {
+    fn wanted(terms: &Terms, rules: &str) -> Result<DesiredLimits, String> {
         let text = format!("domain: shop\nrules:\n{rules}");
         let loaded = quell_rules::parse_str("rules.yaml", &text).unwrap();
         terms.wanted(&loaded.domains)

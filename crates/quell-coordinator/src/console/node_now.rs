@@ -2,7 +2,7 @@
 
 use askama::Template;
 
-use super::wish::query;
+use super::page_query::query;
 use crate::report::{rate, some_rate, state};
 use crate::status::{FleetStatus, NodeStatus};
 

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::Console;
 use super::chart::{self, Drawn, View};
 use super::node_now::NodeNow;
-use super::wish::{Wish, query};
+use super::page_query::{PageQuery, query};
 use crate::report::{
     Kind, head, key_words, notes, now_ms, rate, some_percent, some_rate, state,
     troubles_and_others, whose, within,
@@ -29,7 +29,7 @@ const MAX_NODES: usize = 100;
 #[derive(Template)]
 #[template(path = "fleet/overview.html")]
 struct Overview<'a> {
-    wish: &'a Wish,
+    page_query: &'a PageQuery,
     spans: [(&'static str, String, bool); 2],
     asked: Fields,
     limit: String,
@@ -79,11 +79,11 @@ impl LimitRow<'_> {
 }
 
 impl<'a> Now<'a> {
-    fn new(viewer: &'a Viewer, status: &'a FleetStatus, wish: &Wish) -> Self {
-        let limit = wish.limit(status);
-        let found = status.nodes.iter().filter(|node| wish.is_of(node));
+    fn new(viewer: &'a Viewer, status: &'a FleetStatus, page_query: &PageQuery) -> Self {
+        let limit = page_query.limit(status);
+        let found = status.nodes.iter().filter(|node| page_query.is_of(node));
         let found: Vec<_> = found.collect();
-        let from = wish.from.min(found.len().saturating_sub(1));
+        let from = page_query.from.min(found.len().saturating_sub(1));
         let shown = found.iter().skip(from).take(MAX_NODES);
         let nodes = shown.map(|node| {
             let share = node.limits.iter().find(|share| share.name == limit);
@@ -99,7 +99,7 @@ impl<'a> Now<'a> {
             head: head(status),
             notes,
             calls: status.calls.as_ref().map(|calls| of_calls(status, calls)),
-            limits: limit_rows(status, wish),
+            limits: limit_rows(status, page_query),
             found: found.len(),
             first: from + 1,
             last,
@@ -152,7 +152,7 @@ fn of_calls(status: &FleetStatus, calls: &CallsStatus) -> FleetCalls {
     }
 }
 
-fn limit_rows<'a>(status: &'a FleetStatus, wish: &Wish) -> Vec<LimitRow<'a>> {
+fn limit_rows<'a>(status: &'a FleetStatus, page_query: &PageQuery) -> Vec<LimitRow<'a>> {
     let mut sums = std::collections::HashMap::<&str, (f64, f64)>::new();
     for share in status.nodes.iter().flat_map(|node| &node.limits) {
         let (demand, admitted) = sums.entry(&share.name).or_default();
@@ -174,18 +174,18 @@ fn limit_rows<'a>(status: &'a FleetStatus, wish: &Wish) -> Vec<LimitRow<'a>> {
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {
     let viewer = &console.shell.reader(&request)?;
     let asked = Fields::new(&request);
-    let wish = Wish::new(&asked);
+    let page_query = PageQuery::new(&asked);
     let status = FleetStatus::from_service(&console.admin.service).await;
-    let now = Now::new(viewer, &status, &wish);
+    let now = Now::new(viewer, &status, &page_query);
     let of_all = View {
         node: None,
-        ..wish.view(&now.limit)
+        ..page_query.view(&now.limit)
     };
     let page = Overview {
         limit: now.limit.clone(),
-        query: wish.query(&now.limit, wish.from),
-        spans: wish.spans(&now.limit),
-        wish: &wish,
+        query: page_query.query(&now.limit, page_query.from),
+        spans: page_query.spans(&now.limit),
+        page_query: &page_query,
         asked,
         limits: &status.limits,
         words: chart::words(&console.history, of_all),
@@ -198,7 +198,7 @@ pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) 
 struct Live {
     console: Arc<Console>,
     watcher: Watcher,
-    wish: Wish,
+    page_query: PageQuery,
     now: watch::Receiver<Option<Arc<FleetStatus>>>,
     drawn: Drawn,
 }
@@ -207,7 +207,7 @@ pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) 
     let viewer = console.shell.reader(&request)?;
     let live = Live {
         watcher: Watcher::new(&console.shell, viewer, &request)?,
-        wish: Wish::new(&Fields::new(&request)),
+        page_query: PageQuery::new(&Fields::new(&request)),
         now: console.now.subscribe(),
         drawn: Drawn::default(),
         console,
@@ -226,17 +226,17 @@ pub(super) async fn live(State(console): State<Arc<Console>>, request: Request) 
 impl Live {
     /// The events of a second.
     fn events(&mut self, status: &FleetStatus) -> Option<String> {
-        let wish = &self.wish;
-        if wish.has_candidate {
+        let page_query = &self.page_query;
+        if page_query.has_candidate {
             return Some(event("now", &candidate_now(&*self.console.rules)));
         }
-        let now = match wish.node {
-            Some(member) => NodeNow::new(status, member, &wish.limit).render(),
-            None => Now::new(self.watcher.viewer(), status, wish).render(),
+        let now = match page_query.node {
+            Some(member) => NodeNow::new(status, member, &page_query.limit).render(),
+            None => Now::new(self.watcher.viewer(), status, page_query).render(),
         };
         let mut events = event("now", &now.ok()?);
         let history = &self.console.history;
-        if let Some(chart) = self.drawn.news(history, wish.view(&wish.limit)) {
+        if let Some(chart) = self.drawn.news(history, page_query.view(&page_query.limit)) {
             events += &chart_event("shares", &chart)?;
         }
         Some(events)
@@ -268,7 +268,7 @@ mod tests {
             url: " --url http://a:1".to_owned(),
             from: String::new(),
         };
-        Now::new(&viewer, status, &Wish::default())
+        Now::new(&viewer, status, &PageQuery::default())
             .render()
             .unwrap()
     }
@@ -336,9 +336,9 @@ mod tests {
             ("active", false),
         ] {
             let find = find.to_owned();
-            let wish = Wish {
+            let page_query = PageQuery {
                 find,
-                ..Wish::default()
+                ..PageQuery::default()
             };
             assert_eq!(wish.is_of(&node), is_found, "{wish:?}");
         }

@@ -11,7 +11,7 @@ use quell_host::fleet_member::read_number;
 use quell_host::shell_word::quoted;
 
 use super::node_now::NodeNow;
-use super::wish::Wish;
+use super::page_query::PageQuery;
 use super::{Console, change, chart};
 use crate::report::rate;
 
@@ -83,15 +83,15 @@ async fn shown(
 ) -> PageResult {
     let status = FleetStatus::from_service(&console.admin.service).await;
     let now = NodeNow::new(&status, member, asked.get("limit"));
-    let mut wish = Wish::new(asked);
-    wish.node = Some(member);
+    let mut page_query = PageQuery::new(asked);
+    page_query.node = Some(member);
     let page = NodePage {
         viewer,
         member,
         node: now.node,
-        query: wish.query(now.limit, 0),
-        spans: wish.spans(now.limit),
-        words: chart::words(&console.history, wish.view(now.limit)),
+        query: page_query.query(now.limit, 0),
+        spans: page_query.spans(now.limit),
+        words: chart::words(&console.history, page_query.view(now.limit)),
         now,
         reason,
     };

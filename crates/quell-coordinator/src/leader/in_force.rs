@@ -55,7 +55,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         };
         self.set_refused(refused);
         match next {
-            Some(next) => self.write(next, WriteOrigin::Wanted),
+            Some(next) => self.write(next, WriteOrigin::Desired),
             // Rules of other rungs do not wait for limits that are refused.
             None => self.put_rules_into_force(before, rules),
         }
@@ -66,7 +66,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         if record.plan.rules != rules {
             record.plan.rules = rules;
             record.version += 1;
-            self.write(record, WriteOrigin::Wanted);
+            self.write(record, WriteOrigin::Desired);
         }
     }
 }

@@ -19,9 +19,9 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::audit::Audit;
-use super::dominant::Dominant;
+use super::dominant_member::DominantMember;
+use super::generation_raise::raise;
 use super::judge::Judge;
-use super::raise::raise;
 use super::rejected_joins::RejectedJoins;
 use super::tally::ReportTally;
 use super::{
@@ -71,14 +71,14 @@ pub(super) enum WriteOrigin {
     /// The state machine: it wants it until it is written.
     Core,
     /// The limits that are wanted: they are compared again.
-    Wanted,
+    DesiredLimits,
     /// An operator, who is told.
     Operator(ReplySender),
 }
 
 pub(super) struct LeaderTask<S> {
     pub(super) session: Arc<Session<S>>,
-    pub(super) wanted: watch::Receiver<Wanted>,
+    pub(super) wanted: watch::Receiver<DesiredLimits>,
     pub(super) show: watch::Sender<Status>,
     /// The rules for nodes.
     pub(super) rule_distribution: Arc<RuleDistribution>,
@@ -132,13 +132,13 @@ pub(super) struct LeaderTask<S> {
     /// True if it is being tried again.
     pub(super) is_trying: bool,
     /// A member that has nearly all, in this version of the record.
-    dominant: (u64, Option<Dominant>),
+    dominant: (u64, Option<DominantMember>),
 }
 
 impl<S: ConfigStore> LeaderTask<S> {
     pub(super) fn new(
         session: Session<S>,
-        wanted: watch::Receiver<Wanted>,
+        wanted: watch::Receiver<DesiredLimits>,
         show: watch::Sender<Status>,
         rule_distribution: Arc<RuleDistribution>,
     ) -> Self {
@@ -458,7 +458,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         if self.dominant.0 == record.version {
             return;
         }
-        let found = Dominant::find(&record.seats, &record.plan.groups);
+        let found = DominantMember::find(&record.seats, &record.plan.groups);
         if let Some(dominant) = found.as_ref().filter(|_| self.dominant.1 != found) {
             tracing::warn!("{dominant}");
         }

@@ -7,7 +7,7 @@ use quell_shares::leader::{Coordinator, Effect};
 use quell_shares::ledger::{FleetView, Operation, OperationError};
 use quell_shares::plan::{LimitId, MemberId, Name, Record};
 
-use super::{ChangeError, Changes, Service, Wanted};
+use super::{ChangeError, Changes, DesiredLimits, Service};
 
 /// A change that is not made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum WhatIf {
         burst: Option<u64>,
     },
     /// Wanted limits, for all members.
-    Wanted,
+    Desired,
 }
 
 /// The fleet as it is, and as it would be.
@@ -80,7 +80,7 @@ enum Why {
 
 fn preview(
     mut core: Coordinator,
-    wanted: &Wanted,
+    wanted: &DesiredLimits,
     now: Monotonic,
     what_if: WhatIf,
 ) -> Result<Preview, Why> {
@@ -89,7 +89,7 @@ fn preview(
     let record = ledger.record();
     // As a leader does with changed rules.
     let is_staged = wanted.changes == Changes::Staged
-        || what_if == WhatIf::Wanted
+        || what_if == WhatIf::Desired
         || record.taken_back.is_some()
         || record.rollout.is_some();
     let operation = operation(record, wanted, what_if)?;
@@ -130,10 +130,10 @@ fn preview(
     })
 }
 
-fn operation(record: &Record, wanted: &Wanted, what_if: WhatIf) -> Result<Operation, Why> {
+fn operation(record: &Record, wanted: &DesiredLimits, what_if: WhatIf) -> Result<Operation, Why> {
     Ok(match what_if {
         WhatIf::Weight { member, weight } => Operation::SetWeight { member, weight },
-        WhatIf::Wanted => Operation::SetPlan(wanted.plan(Some(record))),
+        WhatIf::Desired => Operation::SetPlan(wanted.plan(Some(record))),
         WhatIf::Limit { name, rate, burst } => {
             let mut next = record.plan.clone();
             let limit = next.limits.iter_mut().find(|limit| *limit.name == *name);

@@ -118,7 +118,9 @@ async fn reply_to(versions: &Versions, rule_distribution: &RuleDistribution) {
             let unknown = "the rules in force are not known here, so it is not known what changes";
             return (vec![unknown.to_owned()], Vec::new());
         };
-        let judged = rolled_out.as_ref().map(|next| judged::rules(before, next));
+        let judged = rolled_out
+            .as_ref()
+            .map(|next| changed_rules::rules(before, next));
         (sentences(before, newest), judged.unwrap_or_default())
     };
     let (sentences, judged) = spawn_blocking(work).await.unwrap_or_default();
@@ -137,7 +139,7 @@ fn sentences(before: &[DomainRules], after: &[DomainRules]) -> Vec<String> {
     if let more @ 1.. = rules.len().saturating_sub(MOST) {
         sentences.push(format!("and {more} more"));
     }
-    if let more @ 1.. = judged::rules(before, after)
+    if let more @ 1.. = changed_rules::rules(before, after)
         .len()
         .saturating_sub(MAX_JUDGED)
     {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell_coordinator::admin::{Admin, Change, WeightBody};
 use quell_coordinator::gate::Open;
-use quell_coordinator::leader::{Leader, Wanted};
+use quell_coordinator::leader::{DesiredLimits, Leader};
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::EmbeddedStore;
 use quell_coordinator::trail::{Author, Trail};
@@ -22,7 +22,7 @@ struct LeaderTask {
     leader: Leader,
     admin: Admin,
     faults: Arc<Mutex<Faults>>,
-    _want: watch::Sender<Wanted>,
+    _want: watch::Sender<DesiredLimits>,
     _folder: tempfile::TempDir,
 }
 

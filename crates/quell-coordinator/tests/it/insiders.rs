@@ -14,7 +14,7 @@ use quell_coordinator::admin::Admin;
 use quell_coordinator::clock::boottime;
 use quell_coordinator::codec::encode_record;
 use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
-use quell_coordinator::leader::{Ended, Leader, Wanted};
+use quell_coordinator::leader::{DesiredLimits, Ended, Leader};
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::{ConfigStore, Transaction, Write};
@@ -539,7 +539,7 @@ async fn who_takes_the_leaders_key_away_stops_the_leader() {
     node.granted().await;
 }
 
-fn plan_of(wanted: &Wanted) -> Plan {
+fn plan_of(wanted: &DesiredLimits) -> Plan {
     Plan {
         revision: 1,
         limits: wanted.limits.clone(),

@@ -7,8 +7,8 @@ use quell::clock::{Clock as _, ManualClock};
 use quell::rule_store::{Draft, Version, text_digest};
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
-    BandEdit, ChangeError, Changes, Ended, Leader, Outbox, Refused, Service, Status, Step, Wanted,
-    WhatIf,
+    BandEdit, ChangeError, Changes, DesiredLimits, Ended, Leader, Outbox, Refused, Service, Status,
+    Step, WhatIf,
 };
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::session::{Leadership, Session, SessionOptions, key};
@@ -37,7 +37,7 @@ mod rollouts;
 
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 
-pub(crate) fn wanted(rates: &[u64]) -> Wanted {
+pub(crate) fn wanted(rates: &[u64]) -> DesiredLimits {
     let limit = |(at, rate): (usize, &u64)| {
         let quota = Quota {
             rate: rate * MICRO,
@@ -47,7 +47,7 @@ pub(crate) fn wanted(rates: &[u64]) -> Wanted {
         };
         Limit::new(format!("limit-{at}"), quota)
     };
-    Wanted {
+    DesiredLimits {
         limits: rates.iter().enumerate().map(limit).collect(),
         size: Size {
             total_weight: 1,
@@ -72,7 +72,7 @@ pub(crate) fn options(name: &str) -> SessionOptions {
 }
 
 /// A coordinator that leads on while this machine does other things.
-pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<Wanted>) {
+pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<DesiredLimits>) {
     let options = SessionOptions {
         clock: Arc::new(SteadyClock::default()),
         ..options(name)
@@ -359,7 +359,7 @@ async fn a_cut_beside_dead_nodes_is_never_refused() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
     let (leader, want) = paused::start(store, "a");
-    let auto = |rates: &[u64]| Wanted {
+    let auto = |rates: &[u64]| DesiredLimits {
         seats: None,
         ..wanted(rates)
     };
@@ -467,7 +467,7 @@ fn before_and_after_of(share: SharePreview) -> [f64; 4] {
 }
 
 /// So many limits with a burst of so many units, and names as long as rules and values make them.
-fn many(limits: usize, burst: u64) -> Wanted {
+fn many(limits: usize, burst: u64) -> DesiredLimits {
     let mut wanted = wanted(&vec![burst; limits]);
     for (at, limit) in wanted.limits.iter_mut().enumerate() {
         limit.name = format!("checkout/requests-of-tenant/tenant-{at:06}").into();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use quell::clock::Clock;
-use quell_coordinator::leader::{Leader, Wanted};
+use quell_coordinator::leader::{DesiredLimits, Leader};
 use quell_coordinator::session::{Session, SessionOptions};
 use quell_coordinator::store::ConfigStore;
 use quell_core::time::Now;
@@ -30,7 +30,7 @@ pub(crate) fn on_runtime(options: SessionOptions) -> SessionOptions {
 }
 
 /// A coordinator whose session runs here as well.
-pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<Wanted>) {
+pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<DesiredLimits>) {
     let session = Session::start_here(store, on_runtime(options(name)));
     let (want, wants) = watch::channel(wanted(&[1_000]));
     (Leader::start(session, wants), want)

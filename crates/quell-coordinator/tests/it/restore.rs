@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use quell_coordinator::leader::{Leader, Status, Wanted};
+use quell_coordinator::leader::{DesiredLimits, Leader, Status};
 use quell_coordinator::session::{Session, SessionOptions};
 use quell_coordinator::status::FleetStatus;
 use quell_shares::generation;
@@ -18,8 +18,8 @@ use crate::memory::Memory;
 use crate::paused::on_runtime;
 
 /// A limit of so much, with leases that are soon over.
-fn brief(rate: u64) -> Wanted {
-    Wanted {
+fn brief(rate: u64) -> DesiredLimits {
+    DesiredLimits {
         timing: Timing {
             lease: Duration::from_secs(2),
             promise: Duration::from_millis(3_600),
@@ -30,7 +30,7 @@ fn brief(rate: u64) -> Wanted {
 }
 
 /// The key is kept on a machine that stands still for seconds, too.
-fn start(store: &Memory, name: &str) -> (Leader, watch::Sender<Wanted>) {
+fn start(store: &Memory, name: &str) -> (Leader, watch::Sender<DesiredLimits>) {
     let options = SessionOptions {
         ttl: TTL * 5,
         hang: TTL * 20,
@@ -213,7 +213,7 @@ async fn a_cut_comes_into_force_under_the_leader_of_a_restored_store() {
     }
 }
 
-fn leaders(all: &[(Leader, watch::Sender<Wanted>)]) -> impl Iterator<Item = &Leader> {
+fn leaders(all: &[(Leader, watch::Sender<DesiredLimits>)]) -> impl Iterator<Item = &Leader> {
     all.iter().map(|one| &one.0)
 }
 
@@ -260,7 +260,11 @@ async fn walk((coordinators, running, older): (usize, bool, bool)) {
 
 /// Steps 6 to 8: a leader grants when all older leases are over, nodes join again by themselves, and an
 /// operator says that there are no strangers.
-async fn end_of_the_page(all: &[(Leader, watch::Sender<Wanted>)], nodes: [Node; 2], case: &str) {
+async fn end_of_the_page(
+    all: &[(Leader, watch::Sender<DesiredLimits>)],
+    nodes: [Node; 2],
+    case: &str,
+) {
     let is_there = |status: &Status| generation_of(status) == Some(261_129) && status.grants;
     let leader = whichever(leaders(all), is_there).await;
     let [node, stranger] = nodes;

@@ -8,7 +8,7 @@ use quell_protocol::http::{CandidateCounts, CandidateNodes};
 
 use super::key_table::{Key, KeyTable, key_rows};
 use super::page::{PageResult, Viewer, instant};
-use super::rules_pages::RulesPages;
+use super::rule_pages::RulesPages;
 use super::shell::redirect;
 use crate::candidate::CandidateStatus;
 use crate::candidate_routes::operator;

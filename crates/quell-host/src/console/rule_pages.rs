@@ -14,7 +14,6 @@ use quell_rules::{EditedRules, TextFile, read_texts, set_fields};
 
 use super::candidate;
 use super::page::{Fields, PageError, PageResult, Viewer, html, instant};
-use super::rules_pages::RulesPages;
 use super::shell::{Shell, redirect, with_status};
 use crate::candidate::About;
 use crate::candidate_routes::Operator;
@@ -33,6 +32,15 @@ const TEST_TIME: Duration = Duration::from_secs(2);
 
 /// Versions in a history; `quell rules history` has the others.
 const MAX_VERSIONS: usize = 30;
+
+/// Shared state of the pages about rules.
+#[derive(Debug)]
+pub struct RulesPages {
+    /// The frame of the pages.
+    pub shell: Arc<Shell>,
+    /// The process that has the rules.
+    pub host: Arc<dyn RulesHost>,
+}
 
 /// The routes of the pages about rules.
 pub fn routes<S: Clone + Send + Sync + 'static>(

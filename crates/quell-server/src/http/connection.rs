@@ -22,7 +22,7 @@ use super::reply::Endless;
 use super::requests::Requests;
 use super::service::HttpService;
 use super::stream::TimedStream;
-use super::unread::SharedBody;
+use super::unread_body::SharedBody;
 use super::{origin, reply};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;

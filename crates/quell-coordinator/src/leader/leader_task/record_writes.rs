@@ -38,7 +38,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                     WriteOrigin::Operator(reply_to) => {
                         reply_to.send(Err(error.into())).ok();
                     }
-                    WriteOrigin::Wanted => self.refuse(Refused::Codec(error)),
+                    WriteOrigin::Desired => self.refuse(Refused::Codec(error)),
                     WriteOrigin::Core => {
                         self.refuse(Refused::Codec(error));
                         self.again(epoch, AGAIN * 50);
@@ -142,7 +142,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             self.changed = self.changed.max(committed.revision);
             self.compare = true;
             let now = self.now();
-            if matches!(origin, WriteOrigin::Wanted) {
+            if matches!(origin, WriteOrigin::Desired) {
                 tracing::info!(
                     version = record.version,
                     "putting the limits of the rules into force"
@@ -165,7 +165,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                 };
                 reply_to.send(told).ok();
             }
-            WriteOrigin::Wanted if !is_written => {
+            WriteOrigin::Desired if !is_written => {
                 self.jobs.spawn(async {
                     sleep(AGAIN).await;
                     Done::Compare
@@ -176,7 +176,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                 let after = { self.unwritten.as_ref() }.map_or(AGAIN, |_| REFUSED_AGAIN);
                 self.again(epoch, after);
             }
-            WriteOrigin::Wanted | WriteOrigin::Core => {}
+            WriteOrigin::Desired | WriteOrigin::Core => {}
         }
     }
 }

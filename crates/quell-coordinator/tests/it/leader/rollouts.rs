@@ -14,7 +14,7 @@ fn at_most_five() -> BandEdit {
 }
 
 /// Limits that are rolled out to node 1, with a band.
-async fn staged(leader: &Leader, want: &watch::Sender<Wanted>, rate: u64) {
+async fn staged(leader: &Leader, want: &watch::Sender<DesiredLimits>, rate: u64) {
     want.send_modify(|wants| {
         wants.changes = Changes::Staged;
         wants.limits = wanted(&[rate]).limits;

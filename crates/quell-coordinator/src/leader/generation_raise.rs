@@ -1,4 +1,4 @@
-//! Raise: how an operator's new generation gets into the store, whichever coordinator is asked.
+//! Generation raise: how an operator's new generation gets into the store, whichever coordinator is asked.
 //!
 //! It is the one write without the leader's key. After a restore the key may belong to nobody, or to a
 //! leader that is not to decide anything; and who leads obeys a record of a higher generation as soon as

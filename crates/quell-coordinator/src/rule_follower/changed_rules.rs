@@ -1,4 +1,4 @@
-//! Judged: the rules that a change of the text changes, and that no changed limit of the fleet speaks for.
+//! Changed rules: the rules that a change of the text changes, and that no changed limit of the fleet speaks for.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Wanted: the limits that an operator wants, and the plan that they make for a fleet.
+//! Desired limits: the limits that an operator wants, and the plan that they make for a fleet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ const SEATS: u32 = 100;
 
 /// The limits of a fleet, and what else its plan says, as an operator wants them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredLimits {
     /// The limits; their numbers are given when they are put into force.
     pub limits: Vec<Limit>,
-    /// The size of the fleet. Seats that follow the nodes are found by [`Wanted::plan`].
+    /// The size of the fleet. Seats that follow the nodes are found by [`DesiredLimits::plan`].
     pub size: Size,
     /// The groups that limits belong to, with their sizes.
     pub groups: Vec<Group>,
@@ -43,7 +43,7 @@ pub enum Changes {
     Staged,
 }
 
-impl Wanted {
+impl DesiredLimits {
     /// A mark of all this: another one says that something else is wanted. By it an operator names what was seen.
     #[must_use]
     pub fn mark(&self) -> String {

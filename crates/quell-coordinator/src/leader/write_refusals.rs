@@ -1,4 +1,4 @@
-//! Unwritten: what a leader does while its configuration store refuses to write, as on a full disk.
+//! Write refusals: what a leader does while its configuration store refuses to write, as on a full disk.
 //!
 //! It leads on, and nodes with a seat are granted their shares. But nobody gets a seat and nothing is changed, so
 //! whoever asks for that is told why, and operators see it. The store is tried again until it writes.

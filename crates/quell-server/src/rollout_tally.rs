@@ -1,4 +1,4 @@
-//! Judged: how calls are answered under the rules that coordinators want to know of, and judge a rollout by.
+//! Rollout tally: how calls are answered under the rules that coordinators want to know of, and judge a rollout by.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Wish: what a page of the fleet is asked to show.
+//! Page query: what a page of the fleet is asked to show.
 
 use quell_host::console::page::Fields;
 use quell_host::history::Span;
@@ -9,7 +9,7 @@ use crate::status::{FleetStatus, NodeStatus};
 
 /// A person's choice of view.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct PageQuery {
     /// The limit whose shares are shown; empty: the first.
     pub(super) limit: String,
     /// Only nodes whose number begins so, or that are in this state.
@@ -24,7 +24,7 @@ pub(super) struct Wish {
     pub(super) has_candidate: bool,
 }
 
-impl Wish {
+impl PageQuery {
     pub(super) fn new(asked: &Fields) -> Self {
         Self {
             limit: asked.get("limit").to_owned(),
@@ -55,11 +55,15 @@ impl Wish {
     /// Queries for charts of an hour and of a day, and whether they are shown.
     pub(super) fn spans(&self, limit: &str) -> [(&'static str, String, bool); 2] {
         [("1 hour", false), ("1 day", true)].map(|(name, is_day)| {
-            let wish = Self {
+            let page_query = Self {
                 is_day,
                 ..self.clone()
             };
-            (name, wish.query(limit, self.from), is_day == self.is_day)
+            (
+                name,
+                page_query.query(limit, self.from),
+                is_day == self.is_day,
+            )
         })
     }
 
@@ -86,5 +90,5 @@ impl Wish {
 
 /// Query for the overview with this limit.
 pub(super) fn query(limit: &str) -> String {
-    Wish::default().query(limit, 0)
+    PageQuery::default().query(limit, 0)
 }

@@ -1,4 +1,4 @@
-//! Parted: a set, some of whose limits a fleet shares, in its two parts.
+//! Set parts: a set, some of whose limits a fleet shares, in its two parts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ pub(super) struct Take {
 }
 
 /// A set, some of whose limits a fleet shares.
-pub(super) struct Parted<'a, 'r> {
+pub(super) struct SetParts<'a, 'r> {
     set: &'a LimitSet<'r>,
     /// The charges that are not shared, and their indices in the whole set.
     pub(super) others: LimitSet<'r>,
@@ -61,7 +61,7 @@ pub(super) struct Parted<'a, 'r> {
     shared: Vec<(usize, Option<Arc<Share>>)>,
 }
 
-impl<'a, 'r> Parted<'a, 'r> {
+impl<'a, 'r> SetParts<'a, 'r> {
     pub(super) fn new(set: &'a LimitSet<'r>, shares: &Shares) -> Self {
         let charges = || set.charges().iter().enumerate();
         let others = charges().filter(|(_, charge)| !is_shared(charge));

@@ -1,4 +1,4 @@
-//! Dominant: a member that has nearly all by its weight.
+//! Dominant member: a member that has nearly all by its weight.
 //!
 //! Each member is given its part by weight where all want more than there is. One that named a large weight
 //! leaves the others next to nothing, and none of them can see why.
@@ -12,7 +12,7 @@ const NEARLY_ALL_PERCENT: u64 = 95;
 
 /// A member that has nearly all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dominant {
+pub struct DominantMember {
     /// The member.
     pub member: MemberId,
     /// Its part of the group's weight, rounded down.
@@ -21,7 +21,7 @@ pub struct Dominant {
     pub group: Option<Name>,
 }
 
-impl Dominant {
+impl DominantMember {
     /// The first one of all these seats or of those of a group, if there is one.
     pub(super) fn find(seats: &[Seat], groups: &[Group]) -> Option<Self> {
         let groups = groups.iter().map(|group| Some(&group.name));
@@ -44,7 +44,7 @@ impl Dominant {
     }
 }
 
-impl fmt::Display for Dominant {
+impl fmt::Display for DominantMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (member, percent) = (self.member.0, self.percent);
         write!(f, "node {member} has {percent} % of the weight of ")?;
@@ -80,7 +80,7 @@ mod tests {
     fn a_member_dominates_others_by_its_weight() {
         let found = |seats: &[(u32, u32)]| {
             let seats = seats.iter().map(|(id, weight)| seat(*id, *weight, false));
-            let found = Dominant::find(&seats.collect::<Vec<_>>(), &[]);
+            let found = DominantMember::find(&seats.collect::<Vec<_>>(), &[]);
             found.map(|one| (one.member.0, one.percent))
         };
         assert_eq!(found(&[]), None);
@@ -103,10 +103,10 @@ mod tests {
             size,
         }];
         let mut seats = vec![seat(1, 19, true), seat(2, 1, true), seat(3, 9, false)];
-        let found = Dominant::find(&seats, &groups).unwrap().to_string();
+        let found = DominantMember::find(&seats, &groups).unwrap().to_string();
         let begins = "node 1 has 95 % of the weight of the group `gpu`";
         assert!(found.starts_with(begins), "{found}");
         seats.remove(1);
-        assert_eq!(Dominant::find(&seats, &groups), None);
+        assert_eq!(DominantMember::find(&seats, &groups), None);
     }
 }

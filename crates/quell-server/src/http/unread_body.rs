@@ -1,4 +1,4 @@
-//! Unread: what is left of a request's body when its answer is ready.
+//! Unread body: what is left of a request's body when its answer is ready.
 //!
 //! A request may be answered before its body was read, for example without a valid token. Then h2 resets
 //! the stream right after the answer, and curl reports the reset in place of the answer; over HTTP/1 the
