@@ -91,7 +91,7 @@ impl<'a> Now<'a> {
         });
         let nodes: Vec<_> = nodes.collect();
         let last = from + nodes.len();
-        let page = |from| Some(format!("?{}", wish.query(limit, from)));
+        let page = |from| Some(format!("?{}", page_query.query(limit, from)));
         let (troubles, notes) = troubles_and_others(notes(status, now_ms()));
         Self {
             viewer,
@@ -163,7 +163,7 @@ fn limit_rows<'a>(status: &'a FleetStatus, page_query: &PageQuery) -> Vec<LimitR
         let (demand, admitted) = sums.get(&*limit.name).copied().unwrap_or_default();
         LimitRow {
             limit,
-            address: format!("?{}", wish.query(&limit.name, wish.from)),
+            address: format!("?{}", page_query.query(&limit.name, page_query.from)),
             demand,
             admitted,
         }
@@ -340,7 +340,7 @@ mod tests {
                 find,
                 ..PageQuery::default()
             };
-            assert_eq!(wish.is_of(&node), is_found, "{wish:?}");
+            assert_eq!(page_query.is_of(&node), is_found, "{page_query:?}");
         }
     }
 }

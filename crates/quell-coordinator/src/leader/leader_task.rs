@@ -25,7 +25,7 @@ use super::judge::Judge;
 use super::rejected_joins::RejectedJoins;
 use super::tally::ReportTally;
 use super::{
-    ChangeError, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status, Wanted,
+    ChangeError, DesiredLimits, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status,
 };
 use crate::rule_distribution::{RecordedRules, RuleDistribution};
 use crate::session::{Health, Leadership, Rollback, Session, key};
@@ -71,7 +71,7 @@ pub(super) enum WriteOrigin {
     /// The state machine: it wants it until it is written.
     Core,
     /// The limits that are wanted: they are compared again.
-    DesiredLimits,
+    Desired,
     /// An operator, who is told.
     Operator(ReplySender),
 }

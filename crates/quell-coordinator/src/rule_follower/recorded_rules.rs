@@ -12,7 +12,7 @@ use quell_shares::plan::Name;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::{Origin, RuleFollower, judged};
+use super::{Origin, RuleFollower, changed_rules};
 use crate::rule_distribution::{MAX_JUDGED, RuleDistribution, Versions};
 
 /// Wait before a missing text is looked for again.
