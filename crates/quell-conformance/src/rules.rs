@@ -276,7 +276,7 @@ pub(crate) fn permits_and_budgets() -> Vec<DomainRules> {
 /// A limit per user and one for all users; every call charges both.
 pub(crate) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     let rule = |name: &str, per: &[&str], limit: u64| {
-        let limit = Limit::fixed_window(limit, Duration::from_secs(60));
+        let limit = Limit::fixed_window(limit, Duration::from_secs(3_600));
         rule_per(name, per, limit.build())
     };
     let rules = vec![

@@ -29,6 +29,13 @@ impl WallClock {
         clock
     }
 
+    /// A clock that begins at the real time, and goes a thousand times more slowly.
+    pub fn slow() -> Self {
+        let clock = Self::new();
+        clock.write("+0 x0.001");
+        clock
+    }
+
     fn file(&self) -> PathBuf {
         self.folder.path().join("offset")
     }
@@ -44,8 +51,12 @@ impl WallClock {
 
     /// From now on the clock shows this many seconds more than the real time.
     pub fn set(&self, seconds: f64) {
+        self.write(&format!("{seconds:+.3}"));
+    }
+
+    fn write(&self, offset: &str) {
         let new = self.folder.path().join("new");
-        fs::write(&new, format!("{seconds:+.3}\n")).unwrap();
+        fs::write(&new, format!("{offset}\n")).unwrap();
         fs::rename(&new, self.file()).unwrap();
     }
 }

@@ -13,14 +13,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts one with so many replicas of each primary.
-    pub fn start(replicas: usize) -> Self {
-        Self::start_by(replicas, |_| {
-            Options::words(&["--cluster-node-timeout", "1000"])
-        })
-    }
-
-    /// Starts one whose servers, by their numbers, have these options.
+    /// Starts one with so many replicas of each primary, whose servers, by their numbers, have these options.
     pub fn start_by(replicas: usize, options: impl Fn(usize) -> Options) -> Self {
         let server = |number| {
             let mut options = options(number);
