@@ -43,7 +43,7 @@ rules:
   - { name: status, match: { path: /status }, rate: 1/h, status: 503 }
   - { name: never, match: { path: /never }, rate: 1/h, cost: 2, status: 503 }
 ";
-    let server = Fixture::new(rules, "");
+    let server = Fixture::with_clock(rules, "");
     let ask = |path: &str, target: &str| {
         let fields = format!("X-Original-URI: {path}\r\n");
         server.request_with("GET", target, &fields, "")

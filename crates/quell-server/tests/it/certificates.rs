@@ -61,6 +61,7 @@ impl Authority {
     pub(crate) fn serve(&self, settings: &str) -> Fixture {
         let mut server = Fixture::prepare(SHOP, &format!("{TLS}{settings}"));
         self.sign(&["localhost"]).write(&server);
+        server.stop_clock();
         server.start().unwrap();
         server
     }

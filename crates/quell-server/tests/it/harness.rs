@@ -70,10 +70,15 @@ impl Fixture {
     /// The same on a clock that stands still.
     pub(crate) fn with_clock(rules: &str, settings: &str) -> Self {
         let mut fixture = Self::prepare(rules, settings);
-        let now = Now::from_nanos(1_700_000_000_000_000_000);
-        fixture.clock = Some(Arc::new(ManualClock::new(now)));
+        fixture.stop_clock();
         fixture.start().unwrap();
         fixture
+    }
+
+    /// Its clock will stand still, once it is started.
+    pub(crate) fn stop_clock(&mut self) {
+        let now = Now::from_nanos(1_700_000_000_000_000_000);
+        self.clock = Some(Arc::new(ManualClock::new(now)));
     }
 
     /// The same on the test's own clock.
@@ -101,7 +106,7 @@ impl Fixture {
         config.resp.get_or_insert("127.0.0.1:0".to_owned());
         config.drain_timeout.get_or_insert("0s".to_owned());
         // A store of a test may be slow.
-        config.store_timeout.get_or_insert("2s".to_owned());
+        config.store_timeout.get_or_insert("60s".to_owned());
         if !rules.is_empty() {
             let file = directory.path().join("rules.yaml");
             std::fs::write(&file, rules).unwrap();

@@ -4,12 +4,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use quell_testkit::wait::pace;
+use quell_testkit::wait::{pace, until_every};
 use tokio_rustls::rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
 use tokio_rustls::rustls::{ConnectionTrafficSecrets, ContentType, ProtocolVersion};
 
 use crate::certificates::{Authority, TlsStream};
-use crate::harness::{Answer, Fixture, connect, eventually, slowly_until_closed};
+use crate::harness::{Answer, Fixture, SLOWLY, connect, eventually, slowly_until_closed};
 use crate::slow::{HASTY_READERS, IMPATIENT};
 
 fn number(authority: &Authority, server: &Fixture, series: &str) -> u64 {
@@ -80,10 +80,11 @@ fn a_hello_a_byte_at_a_time_is_too_slow() {
     for address in [server.http(), server.resp()] {
         let mut stream = connect(address);
         stream.set_nodelay(true).unwrap();
-        // A hello of some hundred bytes takes seconds so.
+        // A hello of some hundred bytes takes far longer than it may so.
         let mut bytes = hello.iter();
-        slowly_until_closed("a slow hello", || {
-            stream.write_all(&[*bytes.next().expect("all of it was read")])
+        until_every(5 * SLOWLY, "a slow hello", || {
+            let byte = bytes.next().expect("all of it was read");
+            stream.write_all(&[*byte]).err()
         });
         read_to_end(&mut stream);
     }
@@ -98,7 +99,7 @@ fn a_hello_a_byte_at_a_time_is_too_slow() {
 fn handshakes_that_nobody_finishes_give_their_places_back() {
     let authority = Authority::new("authority");
     let settings =
-        "header_timeout = '1s'\nmax_connections_per_address = 400\nadmin = '127.0.0.1:0'";
+        "header_timeout = '4s'\nmax_connections_per_address = 400\nadmin = '127.0.0.1:0'";
     let server = authority.serve(settings);
     let hello = hello(&authority);
     for (name, address) in listeners(&server) {
@@ -230,16 +231,13 @@ fn garbage_after_the_handshake_ends_the_connection() {
 #[test]
 fn a_long_hello_ends_the_connection_before_it_is_whole() {
     let authority = Authority::new("authority");
-    let server = authority.serve("header_timeout = '50s'");
+    let server = authority.serve("header_timeout = '1h'");
     // 48 KiB of a hello that says it has 65,520 bytes, in records of 16 KiB.
     let mut record = vec![0; 5 + 16_384];
     record[..5].copy_from_slice(&[22, 3, 1, 0x40, 0]);
     let mut hello = record.repeat(3);
     hello[5..9].copy_from_slice(&[1, 0, 0xff, 0xf0]);
-    let mut stream = TcpStream::connect(server.resp()).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    let mut stream = connect(server.resp());
     // It may be closed before all of it is sent.
     drop(stream.write_all(&hello));
     if let Err(error) = stream.read_to_end(&mut Vec::new()) {

@@ -446,7 +446,7 @@ fn a_few_frames_beside_each_request_are_sound() {
 /// A client that asks for answers and reads none is not read from either, and is closed.
 #[test]
 fn a_flood_whose_answers_are_not_read_stands_still_and_ends() {
-    let server = Fixture::new(SHOP, "header_timeout = '1s'\nidle_timeout = '1s'");
+    let server = Fixture::new(SHOP, "header_timeout = '4s'\nidle_timeout = '4s'");
     let mut stream = open(&server);
     assert!(is_answered(&mut stream, 1));
     let mut sent = 0_usize;
@@ -470,7 +470,7 @@ fn a_flood_whose_answers_are_not_read_stands_still_and_ends() {
 /// Heads and prefaces that never end, on connections that have asked nothing yet.
 #[test]
 fn slow_clients_of_http2_lose_their_place() {
-    let server = Fixture::new(SHOP, "header_timeout = '1s'");
+    let server = Fixture::new(SHOP, "header_timeout = '4s'");
     let begun = frame(HEADERS, NONE, 1, HEALTH);
     for (what, bytes) in [
         ("half a preface", PREFACE[..10].to_vec()),
@@ -543,7 +543,7 @@ fn connect_from(address: Ipv4Addr, to: SocketAddr) -> TcpStream {
 fn idle_connections_of_one_address_leave_buffers_to_others_and_end() {
     let authority = Authority::new("authority");
     let server =
-        authority.serve("max_buffer_bytes = 2000000\nidle_timeout = '8s'\nadmin = '127.0.0.1:0'");
+        authority.serve("max_buffer_bytes = 2000000\nidle_timeout = '20s'\nadmin = '127.0.0.1:0'");
     let begun = [PREFACE, &frame(SETTINGS, NONE, 0, &[])].concat();
     let open = |stream| -> Option<TlsStream> {
         let mut stream = authority.connect_over(stream, None, &["h2"]);
@@ -607,7 +607,7 @@ fn a_client_of_http2_that_reads_no_answer_is_closed() {
 /// The first GOAWAY names no request, so that none on its way is lost.
 #[test]
 fn a_request_that_crosses_the_goaway_of_an_idle_connection_is_answered() {
-    let server = Fixture::new(SHOP, "idle_timeout = '1s'");
+    let server = Fixture::new(SHOP, "idle_timeout = '4s'");
     let mut stream = open(&server);
     assert!(is_answered(&mut stream, 1));
     loop {
@@ -665,7 +665,7 @@ fn a_connection_of_http2_that_is_in_use_stays() {
 fn too_many_failed_logins_end_a_connection_of_http2() {
     let mut server = Fixture::prepare(
         SHOP,
-        "credentials = 'DIR/credentials.toml'\nfailed_logins_per_minute = 3\nheader_timeout = '1s'",
+        "credentials = 'DIR/credentials.toml'\nfailed_logins_per_minute = 3\nheader_timeout = '4s'",
     );
     std::fs::write(server.path("credentials.toml"), "").unwrap();
     server.start().unwrap();

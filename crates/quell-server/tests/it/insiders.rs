@@ -188,6 +188,7 @@ impl House {
             tokens.push(token);
         }
         std::fs::write(server.path("credentials.toml"), text).unwrap();
+        server.stop_clock();
         server.start().unwrap();
         Self { server, tokens }
     }

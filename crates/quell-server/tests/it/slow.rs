@@ -11,13 +11,13 @@ use socket2::Socket;
 
 use crate::harness::{Answer, DEADLINE, Fixture, SHOP, connect, eventually, slowly_until_closed};
 
-/// A server on which nobody may be slow.
-pub(crate) const IMPATIENT: &str = "header_timeout = '1s'\nbody_timeout = '1s'\n\
-                                    idle_timeout = '1s'\nstall_timeout = '1s'\n";
+/// A server on which nobody may be slow, but a busy machine.
+pub(crate) const IMPATIENT: &str = "header_timeout = '4s'\nbody_timeout = '4s'\n\
+                                    idle_timeout = '4s'\nstall_timeout = '4s'\n";
 
 /// A server on which nobody may leave answers unread, while a busy machine has time for its requests.
 pub(crate) const HASTY_READERS: &str =
-    "idle_timeout = '1s'\nstall_timeout = '1s'\nmax_buffer_bytes = 4000000";
+    "idle_timeout = '2s'\nstall_timeout = '2s'\nmax_buffer_bytes = 4000000";
 
 /// Addresses of its listeners.
 const PLACES: [&str; 2] = [
@@ -42,8 +42,8 @@ fn open(address: &Address) -> Socket {
 }
 
 /// A server at each of [`PLACES`], and its listeners: HTTP, administration and RESP.
-fn each_place(test: impl Fn(&Fixture, [Listener; 3])) {
-    for place in PLACES {
+fn each_place(test: impl Fn(&Fixture, [Listener; 3]) + Sync) {
+    let at = |place: &str| {
         let fixture = Fixture::new(SHOP, &format!("{IMPATIENT}{place}"));
         let server = fixture.server();
         let listeners = [
@@ -55,7 +55,18 @@ fn each_place(test: impl Fn(&Fixture, [Listener; 3])) {
             &fixture,
             listeners.map(|(name, address)| (name, address.unwrap().clone())),
         );
-    }
+    };
+    at_once(PLACES, at);
+}
+
+/// Does something with all of these at the same time, since it waits for a timeout most of the time.
+fn at_once<T: Send>(all: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    let test = &test;
+    std::thread::scope(|scope| {
+        for one in all {
+            scope.spawn(move || test(one));
+        }
+    });
 }
 
 /// Reads to the end of the connection; fails if it does not come.
@@ -125,7 +136,7 @@ fn send_slowly(address: &Address, first: &[u8], rest: &[u8]) -> String {
 #[test]
 fn a_byte_at_a_time_is_too_slow_on_each_listener() {
     each_place(|server, listeners| {
-        for (name, address) in &listeners {
+        at_once(&listeners, |(name, address)| {
             let (what, first) = match *name {
                 "resp" => ("a command", "*2\r\n$4\r\nECHO\r\n$60000\r\n"),
                 _ => ("a head", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "),
@@ -135,7 +146,7 @@ fn a_byte_at_a_time_is_too_slow_on_each_listener() {
             eventually(&format!("{what} on {address} is counted"), || {
                 number(server, "quell_timeouts_total", name) == 1
             });
-        }
+        });
         assert_unharmed(server, &listeners, "slow clients");
     });
 }
@@ -143,7 +154,8 @@ fn a_byte_at_a_time_is_too_slow_on_each_listener() {
 #[test]
 fn a_body_that_does_not_come_is_told_so_on_each_listener() {
     each_place(|server, listeners| {
-        for ((name, address), path) in listeners.iter().zip(["/v1/acquire", "/v1/bans"]) {
+        let bodies = listeners.iter().zip(["/v1/acquire", "/v1/bans"]);
+        at_once(bodies, |((name, address), path)| {
             let head = format!(
                 "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                  Content-Length: 5000\r\n\r\n{{"
@@ -153,7 +165,7 @@ fn a_body_that_does_not_come_is_told_so_on_each_listener() {
             let reply = read_to_end(&mut stream);
             assert!(reply.starts_with("HTTP/1.1 408"), "{name}: {reply}");
             Answer::read(reply.as_bytes()).assert_problem(408, "did not arrive in time");
-        }
+        });
         assert_unharmed(server, &listeners, "slow bodies");
     });
 }
@@ -215,11 +227,12 @@ fn a_client_that_never_reads_is_held_back_and_closed_on_each_listener() {
 #[test]
 fn a_later_head_may_not_be_slow_either() {
     let server = Fixture::new(SHOP, IMPATIENT);
-    for (first, second) in [
+    let pairs = [
         ("acquire", "acquire"),
         ("acquire", "nosuch"),
         ("nosuch", "acquire"),
-    ] {
+    ];
+    at_once(pairs, |(first, second)| {
         let question = |path| {
             let body = r#"{"domain":"shop","entries":{}}"#;
             let length = body.len();
@@ -235,9 +248,9 @@ fn a_later_head_may_not_be_slow_either() {
         let next = question(second);
         let mut is_closed = false;
         let mut rest = [0; 4_096];
-        stream
-            .set_read_timeout(Some(Duration::from_millis(20)))
-            .unwrap();
+        // The whole head takes more than twice as long as it may.
+        let pause = Some(Duration::from_millis(60));
+        stream.set_read_timeout(pause).unwrap();
         for byte in next.bytes().take(next.len() - 1) {
             let _ = stream.write_all(&[byte]);
             match stream.read(&mut rest) {
@@ -250,6 +263,6 @@ fn a_later_head_may_not_be_slow_either() {
             }
         }
         assert!(is_closed, "{first}, then {second}");
-    }
+    });
     server.until_metric("quell_timeouts_total{listener=\"http\"}", "3");
 }

@@ -176,7 +176,7 @@ fn a_client_with_tls_where_there_is_none_is_sent_away() {
 #[test]
 fn half_a_handshake_ends_and_gives_its_place_back() {
     let authority = Authority::new("authority");
-    let server = authority.serve("max_connections = 1\nheader_timeout = '1s'");
+    let server = authority.serve("max_connections = 1\nheader_timeout = '4s'");
     let hello = hello(&authority);
     let half = &hello[..hello.len() / 2];
     for begin in [&b""[..], half] {

@@ -50,7 +50,7 @@ fn question(user: &str) -> String {
 
 #[test]
 fn every_listener_can_be_a_unix_socket() {
-    let mut server = Fixture::new(SHOP, SOCKETS);
+    let mut server = Fixture::with_clock(SHOP, SOCKETS);
     let [http, resp, admin] =
         ["http.sock", "resp.sock", "admin.sock"].map(|name| server.path(name));
     for path in [&http, &resp, &admin] {

@@ -241,7 +241,7 @@ fn what_a_client_said_before_it_left_is_answered() {
 
 #[test]
 fn a_client_may_be_silent_but_not_stop_halfway() {
-    let server = Fixture::new("", "stall_timeout = '1s'");
+    let server = Fixture::new("", "stall_timeout = '4s'");
     let mut idle = connect(server.resp());
     idle.write_all(b"PING\r\n").unwrap();
     expect(&mut idle, "+PONG\r\n");
