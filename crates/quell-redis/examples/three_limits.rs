@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use quell::rule::{DomainRules, OnFailure, Rule, Rung};
 use quell::{Limit, Limiter, Query};
-use quell_redis::{RedisStore, SharedStore, StoreUrl};
+use quell_redis::{RedisStore, StoreUrl};
 
-/// A limiter with the three limits.
-pub(crate) fn limiter(url: StoreUrl) -> Result<Limiter<SharedStore>, Box<dyn Error>> {
+/// The three limits.
+pub(crate) fn rules() -> Result<Vec<DomainRules>, Box<dyn Error>> {
     let nodes = 4.try_into()?;
     let quarter = OnFailure::Share { nodes };
     let minute = Duration::from_secs(60);
@@ -31,9 +31,7 @@ pub(crate) fn limiter(url: StoreUrl) -> Result<Limiter<SharedStore>, Box<dyn Err
             .per("user")
             .policy(quarter),
     ];
-    let limiter = Limiter::new(RedisStore::new(url).with_fallback());
-    limiter.set_rules(vec![DomainRules::new("api", rules)])?;
-    Ok(limiter)
+    Ok(vec![DomainRules::new("api", rules)])
 }
 
 #[expect(clippy::print_stdout, reason = "it shows what it does")]
@@ -42,7 +40,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args()
         .nth(1)
         .ok_or("which store? write redis://127.0.0.1:6379/0")?;
-    let limiter = limiter(url.parse()?)?;
+    let url: StoreUrl = url.parse()?;
+    let limiter = Limiter::new(RedisStore::new(url).with_fallback());
+    limiter.set_rules(rules()?)?;
     for call in 1..=7 {
         let verdict = limiter
             .try_acquire(&Query::new("api").entry("user", "alice"))

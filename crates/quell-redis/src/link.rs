@@ -120,8 +120,14 @@ enum Route {
 impl Link {
     /// Sends commands to the servers at `url`, each of which may take `timeout`.
     pub(crate) fn new(url: &StoreUrl, timeout: Duration) -> Self {
-        let settings = Arc::new(Settings::new(url, timeout));
-        let route = match &url.shape {
+        Self::with_settings(Settings::new(url, timeout))
+    }
+
+    /// The same with these settings.
+    pub(crate) fn with_settings(settings: Settings) -> Self {
+        let (timeout, settings) = (settings.timeout, Arc::new(settings));
+        let shape = settings.url.shape.clone();
+        let route = match &shape {
             ServerShape::Single(address) => Route::Single(Node::new(address.clone(), settings)),
             ServerShape::Sentinel { sentinels, name } => {
                 Route::Sentinel(Arc::new(Sentinel::new(sentinels, name, settings)))

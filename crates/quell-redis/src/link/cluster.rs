@@ -138,10 +138,10 @@ impl Cluster {
             .map(|seed| Node::new(seed.clone(), Arc::clone(&settings)));
         Self {
             seeds: seeds.collect(),
-            settings,
             map: ArcSwap::default(),
             nodes: Mutex::default(),
-            nobody: Arc::new(Endpoint::new("the cluster".to_owned())),
+            nobody: Arc::new(Endpoint::new("the cluster".to_owned(), settings.quiet)),
+            settings,
             learnt: Mutex::new(None),
             look: SharedTask::default(),
             is_planned: AtomicBool::default(),

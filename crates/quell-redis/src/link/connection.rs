@@ -522,6 +522,7 @@ mod tests {
     async fn an_answer_that_has_come_is_heard_however_late_somebody_looks() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let (has_answered, answered) = std::sync::mpsc::channel();
         let server = std::thread::spawn(move || {
             use std::io::{Read as _, Write as _};
             let (mut stream, _) = listener.accept().unwrap();
@@ -529,6 +530,7 @@ mod tests {
             for _ in 0..5 {
                 assert!(stream.read(&mut bytes).unwrap() > 0);
                 stream.write_all(b"+OK\r\n").unwrap();
+                has_answered.send(()).unwrap();
             }
         });
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -539,6 +541,7 @@ mod tests {
                 // The command leaves first.
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
+                answered.recv().unwrap();
                 std::thread::sleep(TIMEOUT * 4);
             };
             let command = command();

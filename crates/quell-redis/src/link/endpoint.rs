@@ -12,7 +12,7 @@ use crate::breaker::Breaker;
 
 /// For how long a server that took over, or started again, may lack states that its predecessor had, and the
 /// limits of which are leased or synced: all leases of before are over then, twice as long as they last.
-const QUIET: Duration = Duration::from_secs(1);
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
 
 /// A server that is not ready is asked again in this time: the longest pause of its breaker, and a search.
 const ASKED_AGAIN: Duration = Duration::from_secs(2);
@@ -23,6 +23,8 @@ pub(crate) struct Endpoint {
     /// `HOST:PORT`, or the name under which sentinels know it.
     pub(crate) name: String,
     pub(crate) breaker: Breaker,
+    /// For how long it may lack states after a start: [`QUIET`], but in tests.
+    quiet: Duration,
     run: Mutex<Run>,
 }
 
@@ -35,10 +37,11 @@ struct Run {
 }
 
 impl Endpoint {
-    pub(super) const fn new(name: String) -> Self {
+    pub(super) const fn new(name: String, quiet: Duration) -> Self {
         Self {
             name,
             breaker: Breaker::new(),
+            quiet,
             run: Mutex::new(Run {
                 id: None,
                 quiet_until: None,
@@ -57,11 +60,12 @@ impl Endpoint {
         match run.id.as_deref() {
             Some(before) if before == id => return,
             Some(_) => {
-                run.quiet_until = Some(now + QUIET);
+                run.quiet_until = Some(now + self.quiet);
                 tracing::info!(
                     server = %self.name,
-                    "the server was started again, or another took over: for {QUIET:?}, keys of leased and \
-                    synced limits that the server lacks count as used up"
+                    "the server was started again, or another took over: for {:?}, keys of leased and \
+                    synced limits that the server lacks count as used up",
+                    self.quiet
                 );
             }
             None => {}
@@ -71,7 +75,7 @@ impl Endpoint {
 
     /// A replica took over from another server.
     pub(super) fn note_promoted(&self, now: Instant) {
-        self.run.lock().quiet_until = Some(now + QUIET);
+        self.run.lock().quiet_until = Some(now + self.quiet);
     }
 
     /// Notes that the server says that it cannot serve yet: a Cluster's node does for two seconds after its
@@ -79,7 +83,7 @@ impl Endpoint {
     pub(super) fn note_not_ready(&self, now: Instant) {
         let mut run = self.run.lock();
         if run.quiet_until.is_some_and(|until| now < until) {
-            run.quiet_until = Some(now + ASKED_AGAIN + QUIET);
+            run.quiet_until = Some(now + ASKED_AGAIN + self.quiet);
         }
     }
 
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_server_is_quiet_for_a_second_when_another_run_of_it_answers() {
-        let endpoint = Endpoint::new("h:1".to_owned());
+        let endpoint = Endpoint::new("h:1".to_owned(), QUIET);
         let begun = Instant::now();
         let at = |millis| begun + Duration::from_millis(millis);
         endpoint.note_run("a", begun);
@@ -120,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_ready_after_its_start_stays_quiet() {
-        let endpoint = Endpoint::new("h:1".to_owned());
+        let endpoint = Endpoint::new("h:1".to_owned(), QUIET);
         let begun = Instant::now();
         let at = |millis| begun + Duration::from_millis(millis);
         endpoint.note_not_ready(begun);

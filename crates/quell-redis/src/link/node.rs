@@ -63,7 +63,7 @@ impl fmt::Debug for Node {
 impl Node {
     pub(crate) fn new(address: Address, settings: Arc<Settings>) -> Arc<Self> {
         Arc::new(Self {
-            endpoint: Arc::new(Endpoint::new(address.to_string())),
+            endpoint: Arc::new(Endpoint::new(address.to_string(), settings.quiet)),
             address,
             settings,
             state: Mutex::new(LinkState::Idle),

@@ -57,8 +57,8 @@ impl Sentinel {
         Self {
             sentinels: sentinels.collect(),
             name: name.to_owned(),
+            endpoint: Arc::new(Endpoint::new(name.to_owned(), settings.quiet)),
             settings,
-            endpoint: Arc::new(Endpoint::new(name.to_owned())),
             current: Mutex::new(None),
             look: SharedTask::default(),
         }
@@ -304,7 +304,7 @@ mod tests {
             let sentinel = Fake::start(named.leak().as_bytes()).await;
             sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
             let url = "redis://localhost".parse().unwrap();
-            let settings = Arc::new(Settings::new(&url, Duration::from_millis(50)));
+            let settings = Arc::new(Settings::new(&url, Duration::from_secs(1)));
             let subject = Arc::new(Sentinel::new(&[sentinel.address], "shop", settings));
             let node = subject.primary().await.unwrap();
             primary.answers.forget_permits(Semaphore::MAX_PERMITS);
@@ -314,8 +314,9 @@ mod tests {
                 while answers_others && !late.is_on_connection() {
                     tokio::task::yield_now().await;
                 }
-                for _ in 0..8 {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
+                // Longer than the call may take, in pauses that are far shorter.
+                for _ in 0..15 {
+                    tokio::time::sleep(Duration::from_millis(80)).await;
                     primary.answers.add_permits(usize::from(answers_others));
                 }
             };

@@ -8,6 +8,7 @@ use crate::resp::{Cmd, cmd};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::endpoint::QUIET;
 use crate::url::StoreUrl;
 
 /// Longest time of one attempt to connect. Calls do not wait for it: they have their own time.
@@ -22,6 +23,8 @@ pub(crate) struct Settings {
     pub(super) url: StoreUrl,
     /// Time that a command may take.
     pub(crate) timeout: Duration,
+    /// For how long a server may lack states after a start.
+    pub(crate) quiet: Duration,
 }
 
 impl Settings {
@@ -29,6 +32,7 @@ impl Settings {
         Self {
             url: url.clone(),
             timeout,
+            quiet: QUIET,
         }
     }
 

@@ -1,19 +1,21 @@
 //! A cluster of three primaries with a replica each, and how it affects calls.
 
-use std::process::Command;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use quell::{Limit, Limiter, Query};
 use quell_conformance::{Carries, same_as_model_in_micros};
 use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
-use quell_testkit::process::run;
 use quell_testkit::redis::{self, Options};
+use quell_testkit::wait::until;
 
 use crate::limits::{SECOND, built, limiter};
 use crate::lost_memory::{bucket, leased, left_of_new_key};
-use crate::patience::{TIMEOUT, until_it};
-use crate::server::Server;
+use crate::moving::move_slot;
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
+use crate::server::{Server, try_command};
 
 pub(crate) struct Cluster {
     pub(crate) servers: Vec<Server>,
@@ -45,26 +47,29 @@ impl Cluster {
         format!("redis+cluster://127.0.0.1:{}", self.servers[0].port())
     }
 
-    /// Moves this many slots from the first server to the second, in a thread of its own.
-    pub(crate) fn reshard(&self, slots: u32) -> tokio::task::JoinHandle<()> {
+    /// Moves slots in which the first server has keys to the second, with all that is in them: as many as that, one
+    /// after the other.
+    pub(crate) fn reshard(&self, slots: usize) {
         let (from, to) = (&self.servers[0], &self.servers[1]);
-        let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
-        let words = [
-            "--cluster",
-            "reshard",
-            &format!("127.0.0.1:{}", from.port()),
-            "--cluster-from",
-            &id(from),
-            "--cluster-to",
-            &id(to),
-            "--cluster-slots",
-            &slots.to_string(),
-            "--cluster-yes",
-        ]
-        .map(str::to_owned);
-        tokio::task::spawn_blocking(move || {
-            run(Command::new("redis-cli").args(words)).expect_success();
-        })
+        for _ in 0..slots {
+            let key = until("the first server has a key", || from.keys().pop());
+            move_slot(from, to, &slot_of(from, &key));
+        }
+    }
+
+    /// Gives the first slots, as many as that and all of them without a key, to the second server.
+    fn give_empty_slots(&self, slots: usize) {
+        let to = self.servers[1].command(&["CLUSTER", "MYID"]);
+        let set = |slot: usize| format!("CLUSTER SETSLOT {slot} NODE {to}\r\n");
+        let commands: String = (0..slots).map(set).collect();
+        for place in [1, 0, 2] {
+            let port = self.servers[place].port();
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            stream.write_all(commands.as_bytes()).unwrap();
+            let mut replies = vec![0; slots * "+OK\r\n".len()];
+            stream.read_exact(&mut replies).unwrap();
+            assert_eq!(replies, "+OK\r\n".repeat(slots).as_bytes());
+        }
     }
 
     /// All keys of the rule versions are in one slot, so a push is one script on any cluster.
@@ -75,6 +80,12 @@ impl Cluster {
     pub(crate) fn is_primary(server: &Server) -> bool {
         server.is_primary()
     }
+}
+
+/// The slot of a key.
+pub(crate) fn slot_of(server: &Server, key: &[u8]) -> String {
+    let words: [&[u8]; 3] = [b"CLUSTER", b"KEYSLOT", key];
+    try_command(server.port(), &words).unwrap()
 }
 
 /// Sets that span slots are charged slot by slot and refunded on a refusal: the same answers.
@@ -117,16 +128,16 @@ async fn resharding_under_load_admits_exactly_the_limit() {
     let cluster = Cluster::start(0);
     let limit = built(Limit::fixed_window(50, 3_600 * SECOND).build());
     let subject = Arc::new(limiter(cluster.store().build(), &[limit]));
-    let moving = cluster.reshard(3_000);
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let subject = Arc::clone(&subject);
         callers.spawn(async move { count(&subject, 1_000).await });
     }
+    // The callers run on other threads meanwhile.
+    cluster.reshard(4);
     let passed: usize = callers.join_all().await.into_iter().sum();
     assert_eq!(passed, 20 * 50);
     // Also when the move is over: nothing was lost on the way.
-    moving.await.unwrap();
     assert_eq!(count(&subject, 40).await, 0);
 }
 
@@ -189,7 +200,7 @@ async fn calls_end_in_time_while_a_primary_is_lost_and_pass_again_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_that_wait_for_a_primary_learn_that_it_was_started_again() {
     let mut cluster = Cluster::start(0);
-    let store = cluster.store().build();
+    let store = cluster.store().test_quiet(PATIENCE).build();
     let left = || join_all((0..30).map(|_| left_of_new_key(&store, bucket(), leased())));
     assert_eq!(left().await, [49; 30]);
     cluster.servers[0].restart();
@@ -260,9 +271,13 @@ async fn after_one_key_moved_it_is_known_where_the_others_are() {
     let cluster = Cluster::start(0);
     let limit = built(Limit::fixed_window(1_000, 3_600 * SECOND).build());
     let subject = limiter(cluster.store().build(), &[limit]);
-    count(&subject, 20).await;
+    // Each server is asked, and has no keys yet.
+    for user in 0..20 {
+        let query = Query::new("d").entry("user", format!("user-{user}"));
+        assert!(subject.peek(&query).await.unwrap().is_allow());
+    }
     // No calls are made while most slots of the first server move to the second.
-    cluster.reshard(5_000).await.unwrap();
+    cluster.give_empty_slots(5_000);
     let before = moved(&cluster);
     until_it("all are asked where they are", async || {
         let before = moved(&cluster);
@@ -290,14 +305,14 @@ async fn a_cluster_that_is_down_is_told_as_such() {
     .await;
     cluster.servers[2].freeze();
     // The others notice, and serve no calls, not even for their own keys.
+    let (mut users, mut told) = ((0..20).cycle(), 0);
     until_it("it is told that the cluster is down", async || {
-        let mut errors = Vec::new();
-        for user in 0..20 {
-            let query = Query::new("d").entry("user", format!("user-{user}"));
-            errors.extend(subject.try_acquire(&query).await.err());
-        }
-        let errors = errors.iter().map(ToString::to_string);
-        errors.filter(|error| error.contains("CLUSTERDOWN")).count() > 5
+        let user = users.next().unwrap();
+        let query = Query::new("d").entry("user", format!("user-{user}"));
+        let error = subject.try_acquire(&query).await.err();
+        let error = error.map(|error| error.to_string());
+        told += usize::from(error.is_some_and(|error| error.contains("CLUSTERDOWN")));
+        told > 5
     })
     .await;
     cluster.servers[2].thaw();

@@ -4,14 +4,15 @@ use quell::store::Action;
 use quell::{Limit, Query, RetryAfter};
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::ban::Ban;
+use quell_redis::StoreClock;
 use std::time::Duration;
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
 use crate::server::Server;
 
-fn five_a_minute() -> Limit {
-    built(Limit::fixed_window(5, 60 * SECOND).build())
+fn five_an_hour() -> Limit {
+    built(Limit::fixed_window(5, 3_600 * SECOND).build())
 }
 
 fn after(verdict: &quell::Verdict) -> Duration {
@@ -24,7 +25,7 @@ fn after(verdict: &quell::Verdict) -> Duration {
 #[tokio::test]
 async fn a_hammered_key_costs_a_round_trip_a_second() {
     let server = Server::start(&[]);
-    let node = Node::new(server.store(), rules(&[five_a_minute()]));
+    let node = Node::new(server.store(), rules(&[five_an_hour()]));
     for _ in 0..5 {
         assert!(node.ask("eve", 1).await.is_allow());
     }
@@ -66,7 +67,9 @@ async fn a_hammered_key_costs_a_round_trip_a_second() {
 async fn larger_costs_are_refused_from_memory_and_smaller_ones_asked_for() {
     let server = Server::start(&[]);
     let limits = [built(Limit::per_minute(60).burst(10).build())];
-    let node = Node::new(server.store(), rules(&limits));
+    // The store's own clock would go on meanwhile.
+    let store = server.store().clock(StoreClock::Caller);
+    let node = Node::new(store, rules(&limits));
     assert!(node.ask("eve", 8).await.is_allow());
     let first = node.ask("eve", 4).await;
     let before = scripts(&server);
@@ -87,7 +90,7 @@ async fn larger_costs_are_refused_from_memory_and_smaller_ones_asked_for() {
 async fn what_another_node_forgives_shows_within_a_second() {
     let server = Server::start(&[]);
     let ban = Ban::new(1, None, vec![3_600 * SECOND]).unwrap();
-    let limits = [five_a_minute().with_ban(ban)];
+    let limits = [five_an_hour().with_ban(ban)];
     let node = Node::new(server.store(), rules(&limits));
     let other = Node::new(server.store(), rules(&limits));
     let eve = Query::new("d").entry("user", "eve");
@@ -125,11 +128,11 @@ async fn what_another_node_forgives_shows_within_a_second() {
 #[tokio::test]
 async fn a_raised_limit_counts_at_once() {
     let server = Server::start(&[]);
-    let node = Node::new(server.store(), rules(&[five_a_minute()]));
+    let node = Node::new(server.store(), rules(&[five_an_hour()]));
     for _ in 0..6 {
         node.ask("eve", 1).await;
     }
-    let raised = built(Limit::fixed_window(7, 60 * SECOND).build());
+    let raised = built(Limit::fixed_window(7, 3_600 * SECOND).build());
     node.limiter.set_rules(rules(&[raised])).unwrap();
     let verdict = node.ask("eve", 1).await;
     assert_eq!((verdict.is_allow(), verdict.remaining), (true, Some(1)));
@@ -138,8 +141,8 @@ async fn a_raised_limit_counts_at_once() {
 #[tokio::test]
 async fn refusals_that_count_towards_a_ban_reach_the_store() {
     let server = Server::start(&[]);
-    let ban = Ban::new(3, Some(60 * SECOND), vec![600 * SECOND]).unwrap();
-    let node = Node::new(server.store(), rules(&[five_a_minute().with_ban(ban)]));
+    let ban = Ban::new(3, Some(3_600 * SECOND), vec![6_000 * SECOND]).unwrap();
+    let node = Node::new(server.store(), rules(&[five_an_hour().with_ban(ban)]));
     for _ in 0..5 {
         node.ask("eve", 1).await;
     }
@@ -150,7 +153,7 @@ async fn refusals_that_count_towards_a_ban_reach_the_store() {
     for cost in [1, 1, 5, 2] {
         let verdict = node.ask("eve", cost).await;
         assert!(verdict.banned);
-        assert!(after(&verdict) > 590 * SECOND);
+        assert!(after(&verdict) > 5_000 * SECOND);
     }
     assert_eq!(scripts(&server), before, "the ban stands");
 }
@@ -159,7 +162,7 @@ async fn refusals_that_count_towards_a_ban_reach_the_store() {
 async fn one_limit_that_is_known_to_refuse_decides_for_a_set() {
     let server = Server::start(&[]);
     let wide = built(Limit::per_second(1_000).build());
-    let mut both = rules(&[wide.clone(), five_a_minute()]);
+    let mut both = rules(&[wide.clone(), five_an_hour()]);
     let node = Node::new(server.store(), both.clone());
     for _ in 0..5 {
         node.ask("eve", 1).await;
@@ -176,7 +179,7 @@ async fn one_limit_that_is_known_to_refuse_decides_for_a_set() {
     assert_eq!(scripts(&server), before);
     // If another rule has a ban, the store must be asked: that rule might refuse as well.
     let ban = Ban::new(2, Some(SECOND), vec![SECOND]).unwrap();
-    both = rules(&[wide.with_ban(ban), five_a_minute()]);
+    both = rules(&[wide.with_ban(ban), five_an_hour()]);
     node.limiter.set_rules(both).unwrap();
     node.ask("eve", 1).await;
     node.ask("eve", 1).await;
@@ -186,7 +189,7 @@ async fn one_limit_that_is_known_to_refuse_decides_for_a_set() {
 #[tokio::test]
 async fn shadows_and_peeks_are_asked_for_each_time() {
     let server = Server::start(&[]);
-    let mut shadow = rules(&[five_a_minute()]);
+    let mut shadow = rules(&[five_an_hour()]);
     shadow[0].rules[0].shadow = true;
     let node = Node::new(server.store(), shadow);
     for _ in 0..7 {
@@ -197,7 +200,7 @@ async fn shadows_and_peeks_are_asked_for_each_time() {
         8,
         "one was sent twice, to teach the script"
     );
-    let node = Node::new(server.store(), rules(&[five_a_minute()]));
+    let node = Node::new(server.store(), rules(&[five_an_hour()]));
     for _ in 0..3 {
         assert!(!node.ask("eve", 1).await.is_allow());
         assert!(!node.peek("eve").await.is_allow());
@@ -222,8 +225,8 @@ async fn a_calendar_window_is_remembered_by_what_is_left_of_it() {
 #[tokio::test]
 async fn a_limit_that_comes_with_the_call_is_remembered_as_well() {
     let server = Server::start(&[]);
-    let node = Node::new(server.store(), declaring(&[five_a_minute()], share(2)));
-    let bucket = Limit::per_minute(1);
+    let node = Node::new(server.store(), declaring(&[five_an_hour()], share(2)));
+    let bucket = Limit::per_hour(1);
     let ask = async || {
         let limiter = &node.limiter;
         let now = limiter.now();

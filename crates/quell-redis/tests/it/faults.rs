@@ -9,8 +9,8 @@ use crate::limits::{SECOND, built, limiter};
 use crate::patience::{HASTY, PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
-fn five_per_minute() -> Limit {
-    built(Limit::fixed_window(5, 60 * SECOND).build())
+fn five_per_hour() -> Limit {
+    built(Limit::fixed_window(5, 3_600 * SECOND).build())
 }
 
 async fn passes(subject: &Limiter<RedisStore>) -> Result<bool, String> {
@@ -24,7 +24,7 @@ async fn passes(subject: &Limiter<RedisStore>) -> Result<bool, String> {
 #[tokio::test]
 async fn a_script_that_is_gone_is_sent_again_in_the_same_call() {
     let server = Server::start(&[]);
-    let subject = limiter(server.store().build(), &[five_per_minute()]);
+    let subject = limiter(server.store().build(), &[five_per_hour()]);
     for _ in 0..5 {
         server.command(&["SCRIPT", "FLUSH"]);
         assert_eq!(passes(&subject).await, Ok(true));
@@ -40,7 +40,7 @@ async fn a_script_that_is_gone_is_sent_again_in_the_same_call() {
 #[tokio::test]
 async fn a_restart_goes_unnoticed() {
     let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let subject = limiter(server.store().build(), &[five_per_minute()]);
+    let subject = limiter(server.store().build(), &[five_per_hour()]);
     for _ in 0..5 {
         assert_eq!(passes(&subject).await, Ok(true));
         // In another thread, so that this runtime notices the end of its connection.
@@ -58,7 +58,7 @@ async fn no_server_is_an_error_that_says_where() {
     let port = crate::server::free_port();
     let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
     let store = RedisStore::builder(url).timeout(PATIENCE).build();
-    let subject = limiter(store, &[five_per_minute()]);
+    let subject = limiter(store, &[five_per_hour()]);
     let error = passes(&subject).await.unwrap_err();
     assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
     assert!(error.contains("refused"), "{error}");
@@ -68,8 +68,8 @@ async fn no_server_is_an_error_that_says_where() {
 async fn a_server_that_comes_up_later_is_found() {
     let port = crate::server::free_port();
     let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
-    let store = RedisStore::builder(url).timeout(20 * SECOND).build();
-    let subject = limiter(store, &[five_per_minute()]);
+    let store = RedisStore::builder(url).timeout(PATIENCE).build();
+    let subject = limiter(store, &[five_per_hour()]);
     assert!(passes(&subject).await.is_err());
     let _server = Server::start_on(port, &[]);
     until_it("it answers", async || passes(&subject).await.is_ok()).await;
@@ -79,7 +79,7 @@ async fn a_server_that_comes_up_later_is_found() {
 async fn a_server_that_does_not_answer_is_given_up_in_time() {
     let server = Server::start(&[]);
     let store = RedisStore::builder(server.url()).timeout(TIMEOUT);
-    let subject = limiter(store.build(), &[five_per_minute()]);
+    let subject = limiter(store.build(), &[five_per_hour()]);
     until_it("it answers", async || passes(&subject).await.is_ok()).await;
     server.freeze();
     let error = passes(&subject).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn a_server_that_does_not_answer_is_given_up_in_time() {
 async fn a_store_that_is_gone_holds_nobody_up() {
     let server = Server::start(&[]);
     let store = RedisStore::builder(server.url()).timeout(HASTY);
-    let subject = limiter(store.build(), &[five_per_minute()]);
+    let subject = limiter(store.build(), &[five_per_hour()]);
     until_it("it answers", async || passes(&subject).await.is_ok()).await;
     server.freeze();
     let mut at_once = 0;
@@ -112,7 +112,7 @@ async fn a_wrong_password_is_an_error_that_says_so() {
     for (login, words) in [("", "NOAUTH"), (":wrong@", "WRONGPASS")] {
         let url = format!("redis://{login}127.0.0.1:{}", server.port());
         let store = RedisStore::builder(url.parse().unwrap())
-            .timeout(20 * SECOND)
+            .timeout(PATIENCE)
             .build();
         let error = match store.ping().await {
             Err(error) => error.to_string(),
@@ -125,9 +125,9 @@ async fn a_wrong_password_is_an_error_that_says_so() {
         assert!(!error.contains("wrong@"), "{error}");
     }
     let url = format!("redis://:right@127.0.0.1:{}/2", server.port());
-    let store = RedisStore::builder(url.parse().unwrap()).timeout(20 * SECOND);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
     assert_eq!(
-        passes(&limiter(store.build(), &[five_per_minute()])).await,
+        passes(&limiter(store.build(), &[five_per_hour()])).await,
         Ok(true)
     );
 }
@@ -136,7 +136,7 @@ async fn a_wrong_password_is_an_error_that_says_so() {
 async fn a_full_server_refuses_and_charges_nothing() {
     let server = Server::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]);
     let store = server.store().build();
-    let subject = limiter(store, &[five_per_minute()]);
+    let subject = limiter(store, &[five_per_hour()]);
     let error = passes(&subject).await.unwrap_err();
     assert!(error.contains("OOM"), "{error}");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -152,7 +152,7 @@ async fn a_replica_is_never_mistaken_for_its_primary() {
     let port = primary.port().to_string();
     let replica = Server::start(&["--replicaof", "127.0.0.1", &port]);
     let store = RedisStore::builder(replica.url()).timeout(TIMEOUT);
-    let subject = limiter(store.build(), &[five_per_minute()]);
+    let subject = limiter(store.build(), &[five_per_hour()]);
     let error = passes(&subject).await.unwrap_err();
     assert!(error.contains("READONLY"), "{error}");
     // Once promoted, it answers; nothing has to be restarted.
@@ -166,7 +166,7 @@ async fn a_replica_is_never_mistaken_for_its_primary() {
 async fn a_primary_that_is_demoted_while_it_is_used_is_found_again() {
     let server = Server::start(&[]);
     let store = RedisStore::builder(server.url()).timeout(TIMEOUT);
-    let subject = limiter(store.build(), &[five_per_minute()]);
+    let subject = limiter(store.build(), &[five_per_hour()]);
     while passes(&subject).await != Ok(true) {}
     // Its new primary does not exist, so it keeps its data.
     server.command(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -187,7 +187,7 @@ async fn failures_are_values() {
     let port = crate::server::free_port();
     let url: StoreUrl = format!("redis://127.0.0.1:{port}").parse().unwrap();
     let answer = RedisStore::builder(url)
-        .timeout(20 * SECOND)
+        .timeout(PATIENCE)
         .build()
         .ping()
         .await;

@@ -149,7 +149,15 @@ pub(crate) async fn two_hundred(store: impl Fn() -> RedisStoreBuilder) {
 async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
     let server = Server::start(&[]);
     let limit = built(Limit::per_second(4).burst(16).build());
-    let nodes = [(); 3].map(|()| node(server.store().build(), std::slice::from_ref(&limit)));
+    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let nodes = [(); 3].map(|()| {
+        let store = server.store().clock(StoreClock::Caller).build();
+        let limiter = Limiter::builder(store).clock(Arc::clone(&clock) as _);
+        let limiter = limiter.build();
+        let limits = std::slice::from_ref(&limit);
+        limiter.set_rules(rules(limits)).unwrap();
+        Arc::new(limiter)
+    });
     assert!(nodes[0].try_acquire(&query(16)).await.unwrap().is_allow());
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
@@ -157,7 +165,7 @@ async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
         let asker = Arc::clone(&nodes[number % 3]);
         let order = Arc::clone(&order);
         tasks.spawn(async move {
-            // The first waits for four seconds, in which the others take their places behind it.
+            // The first waits for four seconds, which do not pass before the others have their places behind it.
             let cost = if number == 0 { 16 } else { 1 };
             let verdict = asker.acquire_timeout(&query(cost), PATIENCE).await.unwrap();
             assert!(verdict.is_allow(), "{verdict:?}");
@@ -168,6 +176,13 @@ async fn who_waits_goes_in_the_order_of_coming_whatever_the_node() {
         // A caller that does not wait no longer passes.
         let pushes = nodes[1].try_acquire(&query(1)).await.unwrap();
         assert!(!pushes.is_allow());
+    }
+    for turns in 1..=9_usize {
+        clock.advance(if turns == 1 { 4 * SECOND } else { SECOND / 4 });
+        until_it("the next one has its turn", async || {
+            order.lock().len() == turns
+        })
+        .await;
     }
     tasks.join_all().await;
     let order = order.lock().clone();

@@ -24,7 +24,7 @@ impl Node {
             built(Limit::concurrency(3).lease(10 * SECOND).build()),
             built(Limit::per_second(100).build()),
         ];
-        let store = store.clock(StoreClock::Caller).timeout(SECOND);
+        let store = store.clock(StoreClock::Caller);
         Self {
             limiter: limiter(store.build(), &limits),
         }

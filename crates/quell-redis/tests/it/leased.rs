@@ -1,11 +1,12 @@
 //! Leases on a real server: two nodes far above the limit keep the bound, ask seldom, use up what they
 //! hold when the server is lost, and keep the bound when it comes back empty.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use quell::clock::SystemClock;
+use quell::clock::Clock;
 use quell::store::{LeaseStore, Store};
 use quell::{Cost, Limit, Limiter, Query, Rate};
 use quell_conformance::{Carries, ModelStore};
@@ -16,6 +17,7 @@ use quell_core::limit::ActiveLimit;
 use quell_core::on_failure::OnFailure;
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
+use quell_core::time::{Monotonic, Now};
 use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder, StoreClock};
 use quell_store::leased::LeasedStore;
 use quell_store::remote::RemoteStore;
@@ -23,19 +25,60 @@ use quell_store::split::OwnedSet;
 
 use crate::fallback::{declaring, scripts};
 use crate::limits::{SECOND, START, active, at, built};
-use crate::patience::until_it;
+use crate::patience::{PATIENCE, until_it};
 use crate::server::Server;
 
-pub(crate) type Node = Arc<Limiter<LeasedStore<FallbackStore<RedisStore>>>>;
+/// A clock of nodes and of their store that goes on when a call is made: a slow machine has as much time as it needs.
+#[derive(Debug, Default)]
+pub(crate) struct CallClock(AtomicU64);
+
+/// Time between two calls: four times as many are made as the limit allows.
+const TICK: Duration = Duration::from_nanos(1_000_000_000 / (4 * RATE));
+
+impl CallClock {
+    /// Goes on by the time of one call.
+    pub(crate) fn tick(&self) {
+        self.advance(TICK);
+    }
+
+    pub(crate) fn advance(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap();
+        self.0.fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
+impl Clock for CallClock {
+    fn now(&self) -> Now {
+        Now::from_nanos(START * 1_000 + self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// A node, and the clock that it shares with others.
+#[derive(Clone)]
+pub(crate) struct Node {
+    limiter: Arc<Limiter<LeasedStore<FallbackStore<RedisStore>>>>,
+    pub(crate) clock: Arc<CallClock>,
+}
+
+impl Deref for Node {
+    type Target = Limiter<LeasedStore<FallbackStore<RedisStore>>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.limiter
+    }
+}
+
+impl Node {
+    /// Time since then, by its clock.
+    pub(crate) fn since(&self, then: Monotonic) -> Duration {
+        self.clock.now().monotonic.since(then)
+    }
+}
 
 pub(crate) const NODES: u32 = 2;
 pub(crate) const RATE: u64 = 2_000;
 /// 2 % of a second's units and the burst.
 pub(crate) const BOUND: u64 = 80;
-
-fn node(server: &Server) -> Node {
-    node_over(server.store(), built(Limit::per_second(RATE).build()))
-}
 
 /// At most [`BOUND`] units more, on [`NODES`] nodes.
 pub(crate) fn policy() -> LeasePolicy {
@@ -45,28 +88,46 @@ pub(crate) fn policy() -> LeasePolicy {
     }
 }
 
-/// A node whose limit is decided on this rung.
-pub(crate) fn node_on(server: &Server, rung: Rung) -> Node {
-    let limit = built(Limit::per_second(RATE).build());
-    node_with(server.store(), limit, rung)
+/// Nodes on one clock, whose limit is decided on this rung.
+pub(crate) fn nodes_on(server: &Server, rung: Rung) -> [Node; 2] {
+    let clock = Arc::default();
+    [(), ()].map(|()| {
+        let limit = built(Limit::per_second(RATE).build());
+        // However long a restart takes until it is noticed.
+        let store = server.store().test_quiet(PATIENCE);
+        node_with(store, limit, rung, &clock)
+    })
 }
 
 /// A node that leases this limit.
-pub(crate) fn node_over(store: RedisStoreBuilder, limit: Limit) -> Node {
-    node_with(store, limit, Rung::Leased(policy()))
+pub(crate) fn node_over(store: RedisStoreBuilder, limit: Limit, clock: &Arc<CallClock>) -> Node {
+    node_with(store, limit, Rung::Leased(policy()), clock)
 }
 
-fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung) -> Node {
+fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung, clock: &Arc<CallClock>) -> Node {
     let mut rules = declaring(&[limit], Some(OnFailure::Deny));
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
         rule.policy.rung = rung;
     }
-    let clock = Arc::new(SystemClock::new());
-    let store = FallbackStore::new(store.build(), Arc::clone(&clock) as _);
-    let store = LeasedStore::new(store, Arc::clone(&clock) as _);
-    let limiter = Limiter::builder(store).clock(clock).build();
+    let store = store.clock(StoreClock::Caller).build();
+    let store = FallbackStore::new(store, Arc::clone(clock) as _);
+    let store = LeasedStore::new(store, Arc::clone(clock) as _);
+    let limiter = Limiter::builder(store).clock(Arc::clone(clock) as _);
+    let limiter = limiter.build();
     limiter.set_rules(rules).unwrap();
-    Arc::new(limiter)
+    Node {
+        limiter: Arc::new(limiter),
+        clock: Arc::clone(clock),
+    }
+}
+
+/// A process that leaves has half a second for it, and a slow machine leaves again: until all is charged.
+pub(crate) async fn leave(node: &Node) {
+    until_it("all is charged", async || {
+        node.store().leave().await;
+        node.store().lease_numbers().pending == 0
+    })
+    .await;
 }
 
 /// Number of calls that were allowed, and that were not.
@@ -86,8 +147,7 @@ impl Counts {
     }
 }
 
-/// Two callers on each node ask about one key as fast as they can until these counts are enough, and then until they
-/// are refused: a pause at the end leaves nothing that could be had.
+/// Two callers on each node ask about one key until these counts are enough, and then until they are refused.
 pub(crate) async fn load(nodes: &[Node], is_enough: impl Fn(&Counts) -> bool) -> Counts {
     let counts = Arc::new(Counts::default());
     load_counted(nodes, &counts, is_enough).await;
@@ -103,7 +163,7 @@ pub(crate) async fn load_counted(
     let is_over = Arc::new(AtomicBool::new(false));
     let mut callers = tokio::task::JoinSet::new();
     for node in nodes.iter().chain(nodes) {
-        let (node, counts) = (Arc::clone(node), Arc::clone(counts));
+        let (node, counts) = (node.clone(), Arc::clone(counts));
         let is_over = Arc::clone(&is_over);
         callers.spawn(async move {
             let query = Query::new("d").entry("user", "hot");
@@ -116,6 +176,7 @@ pub(crate) async fn load_counted(
                     &counts.refused
                 };
                 count.fetch_add(1, Ordering::Relaxed);
+                node.clock.tick();
                 if is_over && !is_allowed {
                     break;
                 }
@@ -213,11 +274,11 @@ pub(crate) fn most(time: Duration) -> u64 {
 
 /// Both nodes are offered far more than the limit while the server is there, lost, and back empty.
 pub(crate) async fn keep_the_bound(server: &mut Server, nodes: &[Node; 2]) {
-    let (before, begun) = (scripts(server), Instant::now());
+    let (before, begun) = (scripts(server), nodes[0].clock.now().monotonic);
     // The burst, and what two seconds produce.
     let is_enough = |counts: &Counts| counts.allowed() >= 3 * RATE && counts.refused() > 3 * RATE;
     let counts = load(nodes, is_enough).await;
-    let time = begun.elapsed();
+    let time = nodes[0].since(begun);
     let asked = scripts(server) - before;
     let allowed = counts.allowed();
     assert!(allowed <= most(time), "{allowed} in {time:?}");
@@ -230,15 +291,16 @@ pub(crate) async fn keep_the_bound(server: &mut Server, nodes: &[Node; 2]) {
     assert!(allowed <= BOUND, "{allowed} allowed without the server");
 
     server.restart();
-    let begun = Instant::now();
+    let begun = nodes[0].clock.now().monotonic;
     until_it("the key is decided in memory again", async || {
         let query = Query::new("d").entry("user", "hot");
+        nodes[0].clock.tick();
         let verdict = nodes[0].try_acquire(&query).await.unwrap();
         verdict.is_allow() && !verdict.degraded
     })
     .await;
     let counts = load(nodes, |counts| counts.allowed() >= RATE).await;
-    let (allowed, time) = (counts.allowed(), begun.elapsed());
+    let (allowed, time) = (counts.allowed(), nodes[0].since(begun));
     // The key counts as used up, so no burst comes again, and then it produces its rate.
     assert!(allowed <= most(time) - RATE, "{allowed} in {time:?}");
 }
@@ -246,6 +308,6 @@ pub(crate) async fn keep_the_bound(server: &mut Server, nodes: &[Node; 2]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty() {
     let mut server = Server::start(&[]);
-    let nodes = [node(&server), node(&server)];
+    let nodes = nodes_on(&server, Rung::Leased(policy()));
     keep_the_bound(&mut server, &nodes).await;
 }

@@ -3,21 +3,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use quell::clock::SystemClock;
+use quell::clock::Clock;
 use quell::store::memory::MemoryStore;
 use quell::{Limit, Limiter, Query};
 use quell_core::over_admission::{LeasePolicy, OverAdmission};
 use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Rule};
-use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder};
+use quell_redis::{FallbackStore, RedisStore, RedisStoreBuilder, StoreClock};
 use quell_store::leased::LeasedStore;
 use quell_store::rungs::RungStore;
 
 use crate::cluster::Cluster;
-use crate::leased::{RATE, most};
+use crate::leased::{CallClock, RATE, most};
 use crate::limits::{DAY, built, rule};
+use crate::patience::until_it;
 use crate::server::Server;
 
 type Node = Arc<Limiter<RungStore<LeasedStore<FallbackStore<RedisStore>>>>>;
@@ -33,12 +33,13 @@ const POLICY: LeasePolicy = LeasePolicy {
 const LEASED: Rung = Rung::Leased(POLICY);
 const SYNCED: Rung = Rung::Synced(POLICY);
 
-fn node(store: RedisStoreBuilder, rules: &[Rule]) -> Node {
-    let clock = Arc::new(SystemClock::new());
-    let store = FallbackStore::new(store.build(), Arc::clone(&clock) as _);
-    let store = LeasedStore::new(store, Arc::clone(&clock) as _);
+fn node(store: RedisStoreBuilder, rules: &[Rule], clock: &Arc<CallClock>) -> Node {
+    let store = store.clock(StoreClock::Caller).build();
+    let store = FallbackStore::new(store, Arc::clone(clock) as _);
+    let store = LeasedStore::new(store, Arc::clone(clock) as _);
     let store = RungStore::new(store, MemoryStore::new());
-    let limiter = Limiter::builder(store).clock(clock).build();
+    let limiter = Limiter::builder(store).clock(Arc::clone(clock) as _);
+    let limiter = limiter.build();
     let domain = DomainRules::new("d", rules.to_vec());
     limiter.set_rules(vec![domain]).unwrap();
     Arc::new(limiter)
@@ -56,8 +57,14 @@ fn daily(units: u64) -> Limit {
 }
 
 /// Two callers on each node ask until each was refused so often, and all nodes together allowed so much and each of
-/// them a part of it. Then the nodes leave. Returns how many calls each node allowed and refused.
-async fn load(nodes: &[Node], least_allowed: u64, least_refused: u64) -> Vec<(u64, u64)> {
+/// them a part of it. With a clock, it goes on with each call; else no time passes, and no lease ends. Then the nodes
+/// leave. Returns how many calls each node allowed and refused.
+async fn load(
+    nodes: &[Node],
+    clock: Option<&Arc<CallClock>>,
+    least_allowed: u64,
+    least_refused: u64,
+) -> Vec<(u64, u64)> {
     let all: Arc<[AtomicU64]> = nodes.iter().map(|_| AtomicU64::new(0)).collect();
     let is_enough = move |all: &[AtomicU64]| {
         let each = all.iter().map(|allowed| allowed.load(Ordering::Relaxed));
@@ -66,7 +73,7 @@ async fn load(nodes: &[Node], least_allowed: u64, least_refused: u64) -> Vec<(u6
     };
     let callers = nodes.iter().enumerate().map(|(number, node)| {
         let caller = || {
-            let (node, all) = (Arc::clone(node), Arc::clone(&all));
+            let (node, all, clock) = (Arc::clone(node), Arc::clone(&all), clock.cloned());
             tokio::spawn(async move {
                 let (mut allowed, mut refused) = (0_u64, 0_u64);
                 while !is_enough(&all) || refused < least_refused {
@@ -76,6 +83,9 @@ async fn load(nodes: &[Node], least_allowed: u64, least_refused: u64) -> Vec<(u6
                             all[number].fetch_add(1, Ordering::Relaxed);
                         }
                         false => refused += 1,
+                    }
+                    if let Some(clock) = &clock {
+                        clock.tick();
                     }
                     tokio::task::yield_now().await;
                 }
@@ -94,7 +104,12 @@ async fn load(nodes: &[Node], least_allowed: u64, least_refused: u64) -> Vec<(u6
         counts.push(count);
     }
     for node in nodes {
-        node.store().strict().leave().await;
+        let store = node.store().strict();
+        until_it("all is charged", async || {
+            store.leave().await;
+            store.lease_numbers().pending == 0
+        })
+        .await;
     }
     counts
 }
@@ -123,8 +138,9 @@ async fn charge_both(
     let rules = limits.iter().enumerate();
     let rules = rules.map(|(number, (units, rung))| on_rung(number, &daily(*units), *rung));
     let rules: Vec<Rule> = rules.collect();
-    let nodes = stores.map(|store| node(store, &rules));
-    let counts = load(&nodes, 0, 300).await;
+    let clock = Arc::default();
+    let nodes = stores.map(|store| node(store, &rules, &clock));
+    let counts = load(&nodes, None, 0, 300).await;
     let names = limits.map(|(units, rung)| (units, rung.name()));
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     for (number, (units, rung)) in limits.into_iter().enumerate() {
@@ -142,7 +158,7 @@ async fn charge_both(
                 assert!(allowed <= units + BOUND, "{what}");
                 assert_eq!(used, allowed.min(units), "{what}");
             }
-            // What ended with a lease counts as used.
+            // What was not given back in time counts as used.
             Rung::Leased(_) => assert!(
                 (allowed..=allowed + BOUND).contains(&used),
                 "{what}: {used}"
@@ -194,18 +210,19 @@ async fn nodes_that_mix_rungs_on_one_key_keep_the_bound() {
     let server = Server::start(&[]);
     let rungs = [LEASED, SYNCED, Rung::Strict];
     let bucket = built(Limit::per_second(RATE).build());
-    let nodes = rungs.map(|rung| node(server.store(), &[on_rung(0, &bucket, rung)]));
-    let begun = Instant::now();
+    let clock = Arc::default();
+    let nodes = rungs.map(|rung| node(server.store(), &[on_rung(0, &bucket, rung)], &clock));
+    let begun = clock.now().monotonic;
     // The burst, and what two seconds produce.
-    let counts = load(&nodes, 3 * RATE, 0).await;
-    let time = begun.elapsed();
+    let counts = load(&nodes, Some(&clock), 3 * RATE, 0).await;
+    let time = clock.now().monotonic.since(begun);
     println!("a bucket: {counts:?} in {time:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     assert!(allowed <= most(time), "{counts:?} in {time:?}");
 
     let store = || server.store().test_keys("window");
-    let nodes = rungs.map(|rung| node(store(), &[on_rung(0, &daily(2_000), rung)]));
-    let counts = load(&nodes, 0, 300).await;
+    let nodes = rungs.map(|rung| node(store(), &[on_rung(0, &daily(2_000), rung)], &clock));
+    let counts = load(&nodes, None, 0, 300).await;
     println!("a window: {counts:?}");
     let allowed: u64 = counts.iter().map(|(allowed, _)| allowed).sum();
     let part = BOUND / 2;

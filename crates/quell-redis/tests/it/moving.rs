@@ -7,7 +7,7 @@ use quell::{Limit, Limiter, Query};
 use quell_core::rule::DomainRules;
 use quell_redis::RedisStore;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, slot_of};
 use crate::limits::{SECOND, built, rule};
 use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::{Server, try_command};
@@ -54,11 +54,8 @@ impl<'a> Moving<'a> {
         let from = servers.find(|server| !server.keys().is_empty()).unwrap();
         let to = cluster.servers.iter().find(|to| to.port() != from.port());
         let (to, keys) = (to.unwrap(), from.keys());
-        let words: [&[u8]; 3] = [b"CLUSTER", b"KEYSLOT", &keys[0]];
-        let slot = try_command(from.port(), &words).unwrap();
-        let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
-        to.command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
-        from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
+        let slot = slot_of(from, &keys[0]);
+        begin_move(from, to, &slot);
         Self {
             from,
             to,
@@ -69,18 +66,46 @@ impl<'a> Moving<'a> {
 
     /// Moves one of the keys.
     pub(crate) fn carry(&self, key: usize) {
-        let port = self.to.port().to_string();
-        let mut words: Vec<&[u8]> = vec![b"MIGRATE", b"127.0.0.1", port.as_bytes()];
-        words.extend([&self.keys[key], b"0".as_slice(), b"5000"]);
-        assert_eq!(try_command(self.from.port(), &words).unwrap(), "OK");
+        assert_eq!(carry(self.from, self.to, &self.keys[key]), "OK");
     }
 
     pub(crate) fn end(&self) {
-        let id = self.to.command(&["CLUSTER", "MYID"]);
-        for server in [self.to, self.from] {
-            server.command(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+        end_move(self.from, self.to, &self.slot);
+    }
+}
+
+fn begin_move(from: &Server, to: &Server, slot: &str) {
+    let id = |server: &Server| server.command(&["CLUSTER", "MYID"]);
+    to.command(&["CLUSTER", "SETSLOT", slot, "IMPORTING", &id(from)]);
+    from.command(&["CLUSTER", "SETSLOT", slot, "MIGRATING", &id(to)]);
+}
+
+/// Moves a key. Returns what the server says: `NOKEY` if it is gone.
+fn carry(from: &Server, to: &Server, key: &[u8]) -> String {
+    let port = to.port().to_string();
+    let mut words: Vec<&[u8]> = vec![b"MIGRATE", b"127.0.0.1", port.as_bytes()];
+    words.extend([key, b"0", b"60000"]);
+    try_command(from.port(), &words).unwrap()
+}
+
+fn end_move(from: &Server, to: &Server, slot: &str) {
+    let id = to.command(&["CLUSTER", "MYID"]);
+    for server in [to, from] {
+        server.command(&["CLUSTER", "SETSLOT", slot, "NODE", &id]);
+    }
+}
+
+/// Moves a slot with all that is in it.
+pub(crate) fn move_slot(from: &Server, to: &Server, slot: &str) {
+    begin_move(from, to, slot);
+    // From now on no key begins there.
+    for key in from.keys() {
+        if slot_of(from, &key) == slot {
+            let said = carry(from, to, &key);
+            assert!(["OK", "NOKEY"].contains(&&*said), "{said}");
         }
     }
+    end_move(from, to, slot);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::fallback::{Node, declaring};
 use crate::limits::{SECOND, built};
 use crate::lost_primary::{users, users_of};
-use crate::patience::{TIMEOUT, until_it};
+use crate::patience::{LONG_PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
 fn plenty() -> Limit {
@@ -38,7 +38,7 @@ async fn hold_up(port: u16, times: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_goes_on_answering_is_not_gone() {
     let server = Server::start(&[]);
-    let store = server.store();
+    let store = server.store().timeout(LONG_PATIENCE);
     let rules = declaring(&[plenty(), plenty()], Some(OnFailure::Deny));
     let node = Arc::new(Node::new(store, rules));
     node.until_back("a").await;
@@ -78,7 +78,7 @@ async fn a_store_that_goes_on_answering_is_not_gone() {
 #[tokio::test]
 async fn the_newest_is_refused_and_charges_nothing() {
     let server = Server::start(&[]);
-    let store = RedisStore::builder(server.url()).timeout(20 * SECOND);
+    let store = server.store().timeout(LONG_PATIENCE);
     let node = Arc::new(Node::new(
         store,
         declaring(&[plenty()], Some(OnFailure::Allow)),
@@ -127,7 +127,7 @@ async fn a_quiet_server_behind_a_connection_that_was_dropped_loses_one_call() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
-    let store = RedisStore::builder(url.parse().unwrap()).timeout(TIMEOUT);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(3 * TIMEOUT);
     let node = Node::new(store, declaring(&[plenty()], Some(OnFailure::Allow)));
     node.until_back("a").await;
     // A router forgets connections that are quiet, and those are doubted.
@@ -178,7 +178,8 @@ async fn many_calls_find_a_store_that_froze() {
 async fn one_overloaded_server_of_a_cluster_leaves_the_others_alone() {
     let cluster = Cluster::start_with(0, &["--cluster-require-full-coverage", "no"]);
     let rules = declaring(&[plenty()], Some(OnFailure::Allow));
-    let node = Arc::new(Node::new(cluster.store(), rules));
+    let store = cluster.store().timeout(LONG_PATIENCE);
+    let node = Arc::new(Node::new(store, rules));
     let busy = &cluster.servers[0];
     let its = users_of(&node, busy).await;
     let others: Vec<_> = users().filter(|user| !its.contains(user)).collect();

@@ -181,7 +181,7 @@ async fn while_it_is_gone_no_call_waits_for_it() {
     let (_, degraded) = passed(&node, "c", 10_000).await;
     assert_eq!(degraded, 10_000);
     let probes = node.trips() - before;
-    assert!(probes < 100, "{probes} of 10,000 calls went out");
+    assert!(probes < 1_000, "{probes} of 10,000 calls went out");
     proxy.set(Fault::None);
     node.until_back("d").await;
     assert!(!node.limiter.store().store().numbers().is_gone);
@@ -284,7 +284,7 @@ async fn a_limit_may_change_while_the_store_is_gone() {
 #[tokio::test]
 async fn a_refusal_of_the_store_never_asks_the_fallback() {
     let server = Server::start(&[]);
-    let two = built(Limit::fixed_window(2, 60 * SECOND).build());
+    let two = built(Limit::fixed_window(2, 3_600 * SECOND).build());
     let node = Node::new(server.store(), declaring(&[two], share(1)));
     for calls in 0..10 {
         let verdict = node.ask("a", 1).await;

@@ -7,6 +7,7 @@ use quell::{Limit, Query};
 use quell_redis::RedisStore;
 
 use crate::limits::{SECOND, built, limiter};
+use crate::patience::PATIENCE;
 use crate::server::Server;
 
 const PROCESSES: usize = 4;
@@ -51,7 +52,7 @@ async fn one_process() {
         assert_eq!(hammer(server.store().build()).await, CALLS.min(777));
         return;
     };
-    let store = RedisStore::builder(url.parse().unwrap()).timeout(20 * SECOND);
+    let store = RedisStore::builder(url.parse().unwrap()).timeout(PATIENCE);
     println!("passed={}", hammer(store.build()).await);
 }
 

@@ -11,6 +11,7 @@ use quell_core::charge::{Charge, Charges, LimitSet, Operation};
 use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 use quell_redis::{RedisStore, RedisStoreBuilder};
+use quell_store::leased::LIFE;
 use quell_store::remote::RemoteStore;
 use quell_store::split::OwnedSet;
 use quell_testkit::proxy::{Fault, Proxy};
@@ -19,7 +20,7 @@ use crate::cluster::Cluster;
 use crate::leased::{Node, node_over};
 use crate::limits::{SECOND, built};
 use crate::moving::Moving;
-use crate::patience::{TIMEOUT, until_it};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::Server;
 
 const CHARGED: u64 = 100;
@@ -148,7 +149,7 @@ async fn a_return_without_an_answer_is_executed_at_most_once() {
 async fn a_return_that_comes_after_its_lease_is_ignored() {
     let server = Server::start(&[]);
     let proxy = Proxy::start(server.port());
-    let here = Window::new(behind(&proxy).timeout(20 * SECOND));
+    let here = Window::new(behind(&proxy).timeout(PATIENCE));
     let watcher = Window::new(server.store());
     let moment = Duration::from_millis(20);
     for (life, used) in [(3_600 * SECOND, CHARGED - RETURNED), (moment, CHARGED)] {
@@ -210,12 +211,14 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
         }
         allowed
     };
-    let before = node_over(behind(&proxy).timeout(TIMEOUT), hour());
+    // No time passes, so no lease ends on the way.
+    let clock = Arc::default();
+    let before = node_over(behind(&proxy).timeout(PATIENCE), hour(), &clock);
     let allowed = hold(&before).await;
     let held = before.store().lease_numbers().held;
     proxy.set(Fault::Stall);
     let leaves = {
-        let before = Arc::clone(&before);
+        let before = before.clone();
         tokio::spawn(async move { before.store().leave().await })
     };
     until_it("it sends them back", async || {
@@ -226,16 +229,20 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
     leaves.abort();
     drop(before);
 
-    let after = node_over(server.store(), hour());
+    let after = node_over(server.store(), hour(), &clock);
     let more = hold(&after).await;
     let left = async || after.peek(&query).await.unwrap().remaining.unwrap();
     let unused = 10_000 - allowed - more;
     assert!(left().await <= unused - held, "the return is on its way");
     proxy.set(Fault::None);
-    until_it("both have given back what they did not use", async || {
-        left().await == unused
+    let kept = after.store().lease_numbers().held;
+    until_it("the first has given back what it did not use", async || {
+        left().await == unused - kept
     })
     .await;
+    // Nobody asks for the rest any more.
+    clock.advance(LIFE / 2);
+    until_it("the second has, too", async || left().await == unused).await;
     proxy.until_unused().await;
     assert_eq!(left().await, unused, "once");
 }

@@ -8,7 +8,7 @@ use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::fallback::{Node, declaring, scripts, share};
 use crate::limits::{SECOND, built, rules};
-use crate::patience::{HASTY, TIMEOUT};
+use crate::patience::{HASTY, PATIENCE, TIMEOUT};
 use crate::server::{SLOW, Server};
 
 fn many() -> Limit {
@@ -79,7 +79,7 @@ async fn a_store_that_answers_late_admits_exactly_the_limit() {
     let patient: Vec<Arc<Node>> = proxies
         .iter()
         .map(|proxy| {
-            let store = behind(proxy).timeout(20 * SECOND);
+            let store = behind(proxy).timeout(PATIENCE);
             Arc::new(Node::new(store, declaring(&[limit()], share(2))))
         })
         .collect();

@@ -12,8 +12,8 @@ pub(crate) use quell_testkit::redis::{session, try_command};
 
 use crate::patience::PATIENCE;
 
-/// Answers come later than a caller waits.
-pub(crate) const SLOW: Fault = Fault::Delay(Duration::from_millis(200));
+/// Answers come later than a hasty caller waits, however late its own timer rings.
+pub(crate) const SLOW: Fault = Fault::Delay(Duration::from_secs(1));
 
 /// A server that stops when it is dropped.
 pub(crate) struct Server(Redis);

@@ -207,7 +207,7 @@ async fn what_is_declared_is_answered_to_all_who_wait() {
 #[tokio::test]
 async fn who_is_not_polled_holds_nobody_up_for_ever() {
     let server = Server::start(&[]);
-    let store = server.store().timeout(SECOND / 2);
+    let store = server.store().timeout(3 * TIMEOUT);
     let store = store.clock(StoreClock::Caller).unbatched();
     let node = Arc::new(Node::new(store, rules(&[window(5)])));
     use_up(&node, 5, 1).await;

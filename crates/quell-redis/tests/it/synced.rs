@@ -7,12 +7,14 @@ use quell_core::charge::{Charges, Operation};
 use quell_core::policy::Rung;
 use quell_store::remote::RemoteStore;
 
-use crate::leased::{Node, keep_the_bound, leasable, node_on, policy, set_of, store_and_model};
+use crate::leased::{
+    Node, keep_the_bound, leasable, leave, nodes_on, policy, set_of, store_and_model,
+};
 use crate::limits::{SECOND, START, active, at, built};
 use crate::server::{Server, try_command};
 
-fn node(server: &Server) -> Node {
-    node_on(server, Rung::Synced(policy()))
+fn nodes(server: &Server) -> [Node; 2] {
+    nodes_on(server, Rung::Synced(policy()))
 }
 
 /// Message of a step: more, a late total, or that of a process that knows more than the record.
@@ -128,11 +130,10 @@ async fn foreign_values_do_not_stop_a_sync() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty() {
     let mut server = Server::start(&[]);
-    let nodes = [node(&server), node(&server)];
+    let nodes = nodes(&server);
     keep_the_bound(&mut server, &nodes).await;
     for node in &nodes {
-        node.store().leave().await;
-        assert_eq!(node.store().lease_numbers().pending, 0);
+        leave(node).await;
     }
 }
 
@@ -140,7 +141,7 @@ async fn two_nodes_keep_the_bound_while_the_server_is_there_lost_and_back_empty(
 #[tokio::test]
 async fn a_ban_shows_at_once_on_a_synced_key() {
     let server = Server::start(&[]);
-    let node = node(&server);
+    let [node, _] = nodes(&server);
     let query = Query::new("d").entry("user", "hot");
     for _ in 0..20 {
         assert!(node.try_acquire(&query).await.unwrap().is_allow());
@@ -154,6 +155,5 @@ async fn a_ban_shows_at_once_on_a_synced_key() {
     }
     node.administer(&query, Action::Lift).await.unwrap();
     assert!(node.try_acquire(&query).await.unwrap().is_allow());
-    node.store().leave().await;
-    assert_eq!(node.store().lease_numbers().pending, 0);
+    leave(&node).await;
 }

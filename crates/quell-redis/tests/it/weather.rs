@@ -59,7 +59,7 @@ async fn a_black_hole() {
 }
 
 #[tokio::test]
-async fn answers_that_come_200_ms_late() {
+async fn answers_that_come_a_second_late() {
     with_weather(SLOW).await;
 }
 
