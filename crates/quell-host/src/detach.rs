@@ -129,24 +129,25 @@ mod tests {
             }
         }
 
-        async fn until_ended(&self, count: usize) -> bool {
+        /// Waits until so many have ended, for so many seconds.
+        async fn until_ended(&self, count: usize, seconds: u64) -> bool {
             let all = async {
                 while self.ended.load(Ordering::SeqCst) < count {
                     yield_now().await;
                 }
             };
-            timeout(Duration::from_secs(1), all).await.is_ok()
+            timeout(Duration::from_secs(seconds), all).await.is_ok()
         }
     }
 
     #[tokio::test]
     async fn a_change_is_ended_although_its_caller_hangs_up() {
-        for (method, is_ended) in [(Method::POST, true), (Method::GET, false)] {
+        for (method, is_ended, seconds) in [(Method::POST, true, 60), (Method::GET, false, 1)] {
             let (slow, mut routes) = Slow::new();
             Slow::ask(&mut routes, method.clone()).await;
             assert_eq!(slow.begun.load(Ordering::SeqCst), 1);
             slow.go_on.add_permits(1);
-            assert_eq!(slow.until_ended(1).await, is_ended, "{method}");
+            assert_eq!(slow.until_ended(1, seconds).await, is_ended, "{method}");
         }
     }
 
@@ -158,12 +159,12 @@ mod tests {
         }
         assert_eq!(slow.begun.load(Ordering::SeqCst), MOST + 9);
         slow.go_on.add_permits(1);
-        assert!(slow.until_ended(MOST).await);
+        assert!(slow.until_ended(MOST, 60).await);
         // Their places are free again, and the rest was dropped.
         let held = slow.go_on.acquire().await.unwrap();
         Slow::ask(&mut routes, Method::POST).await;
         assert_eq!(slow.ended.load(Ordering::SeqCst), MOST);
         drop(held);
-        assert!(slow.until_ended(MOST + 1).await);
+        assert!(slow.until_ended(MOST + 1, 60).await);
     }
 }

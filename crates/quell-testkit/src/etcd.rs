@@ -258,8 +258,8 @@ fn words(
     add("--advertise-client-urls", &client);
     add("--listen-peer-urls", &peer);
     add("--initial-advertise-peer-urls", &peer);
-    add("--heartbeat-interval", "50");
-    add("--election-timeout", "500");
+    add("--heartbeat-interval", "100");
+    add("--election-timeout", "1000");
     add("--log-level", "error");
     if let Some(certificates) = certificates {
         add("--cert-file", &certificates.path("server.pem"));

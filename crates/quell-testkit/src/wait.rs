@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A program or a condition may take this long. Far more than any needs: it bounds a test that hangs, and
 /// measures nothing.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The pause between two checks of a condition.
 const GLANCE: Duration = Duration::from_millis(5);

@@ -12,7 +12,7 @@ use crate::etcd::{Etcd, PATIENCE};
 use crate::memory::Memory;
 use crate::reopened::reopened;
 
-const CALL: Duration = Duration::from_secs(5);
+const CALL: Duration = PATIENCE;
 
 fn put(key: &str, value: &str) -> Write {
     Write::put(key, value.as_bytes().to_vec())

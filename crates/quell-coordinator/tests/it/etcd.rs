@@ -1,12 +1,9 @@
 //! An etcd for one test, and stores on it.
 
-use std::time::Duration;
-
 use quell_coordinator::store::{EtcdOptions, EtcdStore};
 use quell_testkit::etcd::Etcd as Member;
 
-/// Longer than anything takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use quell_testkit::wait::PATIENCE;
 
 /// A cluster that is stopped when it is dropped.
 pub(crate) struct Etcd {

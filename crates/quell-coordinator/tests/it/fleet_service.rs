@@ -137,6 +137,9 @@ pub(crate) async fn alone(gate: Arc<dyn Gate>) -> (Leader, Serving, tempfile::Te
     (leader, serving, folder)
 }
 
+/// An answer takes less; some requests get none.
+pub(crate) const LATE: Duration = Duration::from_secs(5);
+
 /// A stream.
 pub(crate) struct Line {
     pub(crate) requests: mpsc::Sender<proto::Request>,
@@ -199,8 +202,8 @@ async fn granted(line: &mut Line, id: u32) -> u64 {
     let end = Instant::now() + PATIENCE;
     let mut last = None;
     while Instant::now() < end {
-        let answer = timeout(Duration::from_millis(500), line.next()).await;
-        if let Ok(answer) = answer {
+        // An answer that comes after the next report is to none.
+        if let Ok(answer) = timeout(LATE, line.next()).await {
             let (answer, _) = answer.unwrap();
             if let Some(adopt) = member.receive(boottime(), &answer) {
                 assert!(member.sealed(adopt.ticket));

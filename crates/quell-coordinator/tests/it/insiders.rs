@@ -31,12 +31,12 @@ use tonic::Code;
 use tower_service::Service as _;
 
 use crate::etcd::PATIENCE;
-use crate::fleet_service::{Line, Serving, Tokens, alone, join_as, member, wants};
+use crate::fleet_service::{LATE, Line, Serving, Tokens, alone, join_as, member, wants};
 use crate::leader::{Node, status, wanted};
 use crate::memory::Memory;
 use crate::paused;
 
-/// Time to wait for an answer to an attacker; nothing depends on it.
+/// Time to wait for an answer to an attacker, who may get none; nothing depends on it.
 const ANSWER: Duration = Duration::from_millis(50);
 
 /// A text that would move the cursor, and begin another line and another event.
@@ -95,7 +95,8 @@ impl Honest {
                 .await
                 .ok();
         }
-        match timeout(ANSWER, self.line.answers.message()).await {
+        // An answer that comes after the next report is to none.
+        match timeout(LATE, self.line.answers.message()).await {
             Ok(Ok(Some(answer))) => {
                 let (answer, _) = wire::decode_response(answer).unwrap();
                 if let Some(adopt) = self.member.receive(now, &answer) {

@@ -67,13 +67,19 @@ pub(crate) fn options(name: &str) -> SessionOptions {
     SessionOptions {
         ttl: TTL,
         hang: TTL * 4,
+        // Later than a test is patient: what a watch did not show is not found by chance.
+        relist: PATIENCE * 10,
         ..SessionOptions::new("test", name)
     }
 }
 
-/// A coordinator that leads on while this machine does other things.
+/// A coordinator that leads on while this machine does other things: it begins to grant after `ttl`, and its clock reads
+/// so much more only after thirty readings in which its session did not run.
 pub(crate) fn start(store: impl ConfigStore, name: &str) -> (Leader, watch::Sender<DesiredLimits>) {
+    let ttl = TTL * 3;
     let options = SessionOptions {
+        ttl,
+        hang: ttl * 4,
         clock: Arc::new(SteadyClock::default()),
         ..options(name)
     };

@@ -17,14 +17,14 @@ use quell_testkit::wait::{self, until_it, until_some};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::etcd::Etcd;
+use crate::etcd::{Etcd, PATIENCE};
 use crate::faulty::{Faulty, until};
 use crate::memory::Memory;
 use crate::paused::on_runtime;
 use crate::reopened::reopened;
 
 const TTL: Duration = Duration::from_secs(1);
-const CALL: Duration = Duration::from_secs(5);
+const CALL: Duration = PATIENCE;
 
 /// A call over a network takes some time; one of the model takes none.
 const SHORT: Duration = Duration::from_millis(1);
@@ -33,6 +33,8 @@ fn options(name: &str) -> SessionOptions {
     let options = SessionOptions {
         ttl: TTL,
         silence: Duration::from_millis(600),
+        // Later than a test is patient: what a watch did not show is not found by chance.
+        relist: PATIENCE * 10,
         ..SessionOptions::new("test", name)
     };
     on_runtime(options)

@@ -218,7 +218,7 @@ pub(super) async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
             }
         }
     };
-    timeout(Duration::from_secs(20), look)
+    timeout(PATIENCE, look)
         .await
         .expect("other rules are in force")
 }
