@@ -375,20 +375,34 @@ impl Demo {
         Ok(())
     }
 
-    /// Says that the last node's process is dead.
+    /// Says that the last node's process is dead: again, if a slow disk has cost the coordinator its lead meanwhile.
     async fn fence(&self) -> Result<(), DemoError> {
         let member = MemberId(NODES);
-        let incarnation = self.service.look(move |core, _, now| {
-            let seat = core.leads(now)?.record().seat(member)?;
-            Some(seat.incarnation)
-        });
-        let incarnation = incarnation.await?;
-        let incarnation = incarnation.ok_or(DemoError::Gone("the dead node has no seat"))?;
-        let fence = Operation::Fence {
-            member,
-            incarnation,
-        };
-        Ok(self.service.operate(fence).await?)
+        let mut status = self.service.status();
+        let mut perhaps_made = false;
+        loop {
+            let leads = status.wait_for(|status| status.grants).await;
+            leads.map_err(|_| DemoError::Gone("the coordinator has ended"))?;
+            let seat = self.service.look(move |core, _, now| {
+                let seat = core.leads(now)?.record().seat(member);
+                Some(seat.map(|seat| seat.incarnation))
+            });
+            if let Some(incarnation) = seat.await? {
+                let incarnation =
+                    incarnation.ok_or(DemoError::Gone("the dead node has no seat"))?;
+                let fence = Operation::Fence {
+                    member,
+                    incarnation,
+                };
+                match self.service.operate(fence).await {
+                    Err(ChangeError::Refused(_)) if perhaps_made => return Ok(()),
+                    Err(ChangeError::Unconfirmed) => perhaps_made = true,
+                    Err(ChangeError::Elsewhere { .. }) => {}
+                    made => return Ok(made?),
+                }
+            }
+            sleep(PULSE).await;
+        }
     }
 
     /// A line of what happened since the last one, a while ago.
