@@ -5,8 +5,12 @@ import { chromium } from "playwright-core";
 
 const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 
+// Bounds a step that hangs, in milliseconds, and measures nothing.
+export const PATIENCE = 150_000;
+
 export const browser = await chromium.launch({
   executablePath: "/usr/bin/chromium",
+  timeout: PATIENCE,
   args: [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-proxy-server",
@@ -33,8 +37,8 @@ export const servers = (...ports) => ports.map((port) => {
 // A window whose pages may not break their own policy, fail, or ask another server.
 export async function window(options) {
   const context = await browser.newContext(options);
-  // No step of a page takes long, but a thousand nodes do, beside other tests, until the last one has joined.
-  context.setDefaultTimeout(55_000);
+  // No step of a page takes long, but many nodes do, beside other tests, until the last one has joined.
+  context.setDefaultTimeout(PATIENCE);
   context.on("weberror", (error) => fail("in a page", error.error()));
   context.on("console", (message) => {
     const isRefusal = /Refused|Content Security Policy/.test(message.text());

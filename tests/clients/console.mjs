@@ -2,7 +2,7 @@
 // one where people `log in`, one with rules in a `store`, one with `many` of them, and one that is restarted while
 // what is `live` is shown.
 
-import { browser, expect, hears, inspect, keepCharts, keepsFocus, press, servers, tabTo, window } from "./browser.mjs";
+import { PATIENCE, browser, expect, hears, inspect, keepCharts, keepsFocus, press, servers, tabTo, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -42,7 +42,7 @@ if (part === "log in") {
   // The live part may have noticed it first, and loads the page again, with its fragment: one of two navigations is
   // aborted then, and where the page is in the end counts.
   const isOut = () => new URL(page.url()).pathname === "/console/login";
-  for (const end = Date.now() + 20_000; !isOut(); await page.waitForTimeout(50)) expect(Date.now() < end, page.url());
+  for (const end = Date.now() + PATIENCE; !isOut(); await page.waitForTimeout(50)) expect(Date.now() < end, page.url());
   await page.context().close();
   console.log("logged in and out by keyboard");
 }

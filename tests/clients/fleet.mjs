@@ -1,9 +1,9 @@
 // What a person does with the console of a coordinator in a browser. The arguments are a part of it and the port
-// of its coordinator: a `small` one with two nodes, where people log in, a `large` one that is open and keeps a
-// thousand seats, one with a node whose coordinator is `restarted`, and one with two nodes for `forms` alone.
+// of its coordinator: a `small` one with two nodes, where people log in, a `large` one that is open and keeps
+// hundreds of seats, one with a node whose coordinator is `restarted`, and one with two nodes for `forms` alone.
 
 import { once } from "node:events";
-import { browser, expect, fail, hears, inspect, keepsFocus, press, servers, tabTo, walk, window } from "./browser.mjs";
+import { PATIENCE, browser, expect, fail, hears, inspect, keepsFocus, press, servers, tabTo, walk, window } from "./browser.mjs";
 
 const PASSWORD = "four words of theirs";
 const [part, port] = process.argv.slice(2);
@@ -360,7 +360,7 @@ if (part === "small") {
 if (part === "forms") {
   const page = await window({ javaScriptEnabled: false });
   const reload = async (path, isRight) => {
-    for (const end = Date.now() + 20_000; ;) {
+    for (const end = Date.now() + PATIENCE; ;) {
       await page.goto(`${server}/console${path}`);
       if (await isRight()) return;
       expect(Date.now() < end, path, await page.locator("main").textContent());
@@ -418,32 +418,32 @@ if (part === "forms") {
   console.log("a drain is undone without scripts");
 }
 
-// A thousand nodes: a page has a hundred, and one is found.
+// Hundreds of nodes: a page has a hundred, and one is found.
 if (part === "large") {
   const page = await window();
   await page.goto(`${server}/console`);
-  await page.getByText("1 to 100 of 1000;").waitFor();
+  await page.getByText("1 to 100 of 250;").waitFor();
   await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
   await inspect(page);
-  console.log("a thousand nodes are listed");
+  console.log("hundreds of nodes are listed");
   await page.getByRole("link", { name: "After" }).click();
-  await page.getByText("101 to 200 of 1000;").waitFor();
+  await page.getByText("101 to 200 of 250;").waitFor();
   await page.locator("#connection").getByText("Live.", { exact: true }).waitFor();
   await hears(page, 2);
-  await page.getByText("101 to 200 of 1000;").waitFor();
+  await page.getByText("101 to 200 of 250;").waitFor();
   await page.getByRole("link", { name: "Before" }).click();
-  await page.getByText("1 to 100 of 1000;").waitFor();
-  await page.fill("#find", "node-777");
+  await page.getByText("1 to 100 of 250;").waitFor();
+  await page.fill("#find", "node-177");
   await page.keyboard.press("Enter");
-  await page.getByText("1 to 1 of 1 that are like that, of 1000;").waitFor();
-  await page.getByRole("link", { name: "node 777", exact: true }).click();
-  await page.getByRole("heading", { name: "Node 777" }).waitFor();
+  await page.getByText("1 to 1 of 1 that are like that, of 250;").waitFor();
+  await page.getByRole("link", { name: "node 177", exact: true }).click();
+  await page.getByRole("heading", { name: "Node 177" }).waitFor();
   await inspect(page);
   await page.fill("#weight", "3");
   await page.getByRole("button", { name: "Show every node's share" }).click();
-  await page.getByText("1000 of 1000 shares").waitFor();
+  await page.getByText("250 of 250 shares").waitFor();
   const first = page.getByRole("row").nth(1);
-  expect((await first.textContent()).includes("node 777"), await first.textContent());
+  expect((await first.textContent()).includes("node 177"), await first.textContent());
   await page.context().close();
   console.log("a change is shown for all of them");
 }

@@ -3,7 +3,7 @@
 // that is not used and the coordinator's port.
 
 import { once } from "node:events";
-import { browser, expect, inspect, keepCharts, press, servers, tabTo, walk, window } from "./browser.mjs";
+import { PATIENCE, browser, expect, inspect, keepCharts, press, servers, tabTo, walk, window } from "./browser.mjs";
 
 const [, port] = process.argv.slice(2);
 const [server] = servers(port);
@@ -32,7 +32,7 @@ async function goOn(words) {
 
 // Loads a page until it is as it should be.
 async function reload(page, path, isRight) {
-  for (const end = Date.now() + 20_000; ;) {
+  for (const end = Date.now() + PATIENCE; ;) {
     await page.goto(`${server}/console${path}`);
     if (await isRight()) return;
     expect(Date.now() < end, path, await page.locator("main").textContent());

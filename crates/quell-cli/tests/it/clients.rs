@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::process::PATIENCE;
+
 /// Advice when a client is missing.
 const INSTALL: &str = "install it with `cargo xtask install`";
 
@@ -38,7 +40,8 @@ fn program(name: &str) -> Command {
 /// curl; without proxies, which cannot reach this machine.
 pub(crate) fn curl() -> Command {
     let mut curl = program("curl");
-    curl.args(["--noproxy", "*", "--max-time", "30"]);
+    let most = PATIENCE.as_secs().to_string();
+    curl.args(["--noproxy", "*", "--max-time", &most]);
     curl
 }
 

@@ -66,7 +66,14 @@ fn ten_thousand_connections_are_served_on_each_listener() {
         (http, health, b"HTTP/1.1 200", 30_000),
     ];
     for (port, question, answer, most) in listeners {
-        let server = Server::start(&["--max-connections-per-address", "0"]);
+        let server = Server::start(&[
+            "--max-connections-per-address",
+            "0",
+            "--header-timeout",
+            "1h",
+            "--idle-timeout",
+            "1h",
+        ]);
         let before = server.peak_memory();
         // The first request of a connection may not be late.
         let open = || Some(connect(port(&server))).filter(|it| is_answered(it, question, answer));

@@ -33,8 +33,12 @@ use crate::files::Folder;
 use crate::process::{Run, quell, run, until, until_every};
 use crate::server::Server;
 
-/// Durations of the protocol that fit into a test.
-const SHORT: [&str; 6] = ["--leader-ttl", "1s", "--lease", "3s", "--report", "200ms"];
+/// Durations of the protocol for tests in which a leader dies or leases end.
+const SHORT: [&str; 6] = ["--leader-ttl", "3s", "--lease", "7s", "--report", "200ms"];
+
+/// The same for all others: no leader loses its lead, and no node its share, because this machine or its disk is busy.
+/// A leader that was handed nothing over waits for its time to live before it grants.
+const STEADY: [&str; 6] = ["--leader-ttl", "10s", "--lease", "30s", "--report", "200ms"];
 
 /// Interval at which a fleet is looked at: each look starts a process.
 const LOOK: Duration = Duration::from_millis(100);
@@ -66,8 +70,12 @@ struct Coordinator {
 impl Coordinator {
     /// Starts a coordinator; `place` is where the fleet is kept.
     fn start(rules: &str, place: &[&str], more: &[&str]) -> Self {
-        let words: Vec<&str> = place.iter().chain(&SHORT).chain(more).copied().collect();
-        Self::with(rules, &words)
+        Self::with(rules, &[place, &STEADY, more].concat())
+    }
+
+    /// The same, with terms that end soon.
+    fn brief(rules: &str, place: &[&str], more: &[&str]) -> Self {
+        Self::with(rules, &[place, &SHORT, more].concat())
     }
 
     /// Starts a coordinator with these words.

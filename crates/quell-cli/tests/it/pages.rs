@@ -178,7 +178,7 @@ fn servers_first(block: &str) -> String {
 }
 
 /// Bounds a page that hangs, and measures nothing.
-const MAX_SECONDS: &str = "120";
+const MAX_SECONDS: &str = "900";
 
 /// Durations of a fleet that fit into a test.
 const SHORT: [(&str, &str); 3] = [
@@ -295,6 +295,7 @@ impl Place {
             )
             .env("REDIS_PORT", self.port("6379"))
             .envs(SHORT)
+            .env("QUELL_STORE_TIMEOUT", "10s")
             .env("QUELL_DRAIN_TIMEOUT", "0s");
         let ended = shell.stdin(Stdio::null()).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -32,7 +32,7 @@ impl Server {
     /// Starts this command, and waits until it reports that it is ready.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         // A store of a test may be slow.
-        command.env("QUELL_STORE_TIMEOUT", "2s");
+        command.env("QUELL_STORE_TIMEOUT", "10s");
         let mut server = Self {
             process: Process::start(command),
             http: 0,

@@ -81,7 +81,9 @@ fn a_watch_ends_when_nobody_reads_it(coordinator: &Coordinator) {
 fn commands_show_and_change_a_fleet() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
-    let mut coordinator = embedded(&folder, &rules, &[]);
+    // Leases of the generation before end.
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let mut coordinator = Coordinator::brief(&rules, &place, &[]);
     let watch = Watch::start(&coordinator, &folder);
     watch.until("nobody is there", &["applied by 0/0 nodes\n"]);
     a_watch_ends_when_nobody_reads_it(&coordinator);

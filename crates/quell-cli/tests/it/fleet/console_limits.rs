@@ -24,10 +24,8 @@ fn a_limit_is_set_from_its_preview_in_a_browser() {
     let text = RULES.replace("40 }", "40 } # all nodes");
     let (rules, file) = (redis.url(), folder.write("shop.yaml", &text));
     run(&mut quell(&["rules", "push", "--store", &rules, &file])).expect_success();
-    // A candidate ends with its leader, and a busy machine may cost a leader with short terms its lead.
-    let place = folder.path("fleet.db");
-    let words = ["--embedded", &*place, "--credentials", &*credentials];
-    let coordinator = Coordinator::with(&rules, &words);
+    let place = ["--embedded", &*folder.path("fleet.db")];
+    let coordinator = Coordinator::start(&rules, &place, &["--credentials", &*credentials]);
     let urls = coordinator.url();
     let more = ["--fleet-token", &*token];
     let nodes = [(1, "fleet"), (2, &*rules)];

@@ -37,7 +37,7 @@ impl Entitled {
     }
 
     /// Ends, and returns the sums.
-    pub(super) fn end(self) -> Vec<u64> {
+    fn end(self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
@@ -54,7 +54,7 @@ impl Entitled {
 }
 
 /// The units per second that a node may use, rounded down; 0 if it is gone.
-pub(super) fn share(port: u16) -> u64 {
+fn share(port: u16) -> u64 {
     let metrics = metrics(port).unwrap_or_default();
     let mut lines = metrics.lines();
     let value = lines.find_map(|line| line.strip_prefix("quell_fleet_share{limit=\"api\"} "));

@@ -128,7 +128,7 @@ fn nodes_share_a_limit_whoever_is_killed() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let place = ["--embedded", &*folder.path("fleet.db")];
-    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut coordinator = Coordinator::brief(&rules, &place, &[]);
     let mut nodes = three(&folder, &rules, &[&coordinator]);
     let load = Load::on(nodes.iter().map(|node| node.port));
     let entitled = Entitled::to(nodes.iter().map(|node| node.port));
@@ -185,7 +185,7 @@ fn a_node_that_is_killed_and_starts_again_is_not_cut_off_unless_it_is_alone() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let place = ["--embedded", &*folder.path("fleet.db")];
-    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut coordinator = Coordinator::brief(&rules, &place, &[]);
     let mut node = Node::start(&folder, &rules, 1, &[&coordinator]);
     let alone = "no coordinator has answered for long";
     let log = |node: &Node| node.server.as_ref().unwrap().log();
@@ -226,7 +226,7 @@ pub(super) struct Coordinators<const N: usize>(pub(super) [Coordinator; N]);
 impl<const N: usize> Coordinators<N> {
     fn start(etcd: &[Etcd], rules: &str) -> Self {
         let urls: Vec<String> = etcd.iter().map(Etcd::endpoint).collect();
-        let start = |()| Coordinator::start(rules, &["--etcd", &urls.join(",")], &[]);
+        let start = |()| Coordinator::brief(rules, &["--etcd", &urls.join(",")], &[]);
         Self([(); N].map(start))
     }
 
@@ -304,7 +304,7 @@ fn after_a_restore_nodes_keep_the_limit_until_the_generation_is_raised() {
     let rules = folder.write("shop.yaml", RULES);
     let mut etcd = Etcd::start();
     let endpoint = etcd.endpoint();
-    let mut coordinator = Coordinator::start(&rules, &["--etcd", &endpoint], &[]);
+    let mut coordinator = Coordinator::brief(&rules, &["--etcd", &endpoint], &[]);
     let start = |member| Node::start(&folder, &rules, member, &[&coordinator]);
     let [one, two] = [1, 2].map(start);
     one.until_it_is("granted");
@@ -349,7 +349,7 @@ fn two_nodes_that_are_cut_off_end_at_half_of_the_limit() {
     let text = RULES.replace("200/s, burst: 40", "100/s, burst: 20");
     let rules = folder.write("shop.yaml", &text);
     let place = ["--embedded", &*folder.path("fleet.db")];
-    let mut coordinator = Coordinator::start(&rules, &place, &[]);
+    let mut coordinator = Coordinator::brief(&rules, &place, &[]);
     let proxy = Proxy::start(coordinator.nodes);
     let start = |member| Node::with(&folder, &rules, member, &proxy.url(), &[]);
     let nodes = [1, 2].map(start);

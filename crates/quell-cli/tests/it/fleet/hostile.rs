@@ -57,7 +57,7 @@ impl Guarded {
         let url = format!("{}{ATTEND}", self.url);
         let print = "%header{grpc-status}";
         let grpc = ["--header", "Content-Type: application/grpc", "--data", ""];
-        let grpc = [&["--http2", "--max-time", "5"][..], &grpc, &[&url]].concat();
+        let grpc = [&["--http2", "--max-time", "60"][..], &grpc, &[&url]].concat();
         self.ask(address, token, print, &grpc)
     }
 

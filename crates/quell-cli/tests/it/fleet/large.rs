@@ -8,7 +8,6 @@ use quell_testkit::proxy::{Fault, Proxy};
 use quell_testkit::wall_clock::WallClock;
 use serde_json::Value;
 
-use super::entitled::{self, Entitled};
 use super::faults::{Coordinators, until_all_are};
 use super::load::{Load, judge};
 use super::{BURST, Coordinator, LOOK, Node, RATE, RULES, count, share};
@@ -308,21 +307,15 @@ impl Large {
         self.until_all_admit("all nodes admit after everything was started again");
     }
 
-    /// Demand is still, and the leader dies: the busy node keeps nearly all of the limit meanwhile.
+    /// Demand is still, and the leader dies. How much of its share the busy node keeps meanwhile is a rate: the simulation
+    /// and the chaos scenario `leader-death` hold it.
     fn kill_leader_of_a_busy_node(&mut self) {
         self.ask_only(0);
         let (first, epoch) = self.coordinators.leader(0);
-        let port = self.nodes[0].port;
-        until("it was given that", || {
-            (entitled::share(port) > RATE * 9 / 10).then_some(())
-        });
-        let entitled = Entitled::to([port]);
         self.coordinators.0[first].kill();
         self.coordinators.leader(epoch);
         let what = "it goes on under the next leader";
         self.load.until_more(what, &[0], 2 * RATE);
-        let least = entitled.end().into_iter().min();
-        assert!(least > Some(RATE * 9 / 10), "{least:?}/s of {RATE}/s");
         self.coordinators.0[first].restart();
     }
 
@@ -416,7 +409,7 @@ fn a_large_fleet_keeps_its_limit_on_a_network_that_delays_loses_and_cuts() {
 
 /// Leases last longer than it takes to find another leader.
 #[test]
-fn the_death_of_the_leader_costs_no_rate_and_a_suspended_node_ends_its_lease() {
+fn another_leads_after_the_death_of_the_leader_and_a_suspended_node_ends_its_lease() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", RULES);
     let mut fleet = Large::start(&folder, &rules, "30s");

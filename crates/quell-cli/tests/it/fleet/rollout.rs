@@ -31,7 +31,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     let file = folder.write("shop.yaml", &rules(AMPLE));
     let place = folder.path("fleet.db");
     // A lease that outlasts every pause of this machine: no node answers degraded.
-    let words = "--changes staged --leader-ttl 3s --report 200ms --lease 30s --embedded";
+    let words = "--changes staged --leader-ttl 10s --report 200ms --lease 30s --embedded";
     let words: Vec<&str> = words.split(' ').chain([&*place]).collect();
     let mut coordinator = Coordinator::with(&file, &words);
     let nodes = [1, 2].map(|member| Node::start(&folder, &file, member, &[&coordinator]));
@@ -199,7 +199,7 @@ fn a_rollout_is_taken_back_for_what_is_answered_degraded() {
     let folder = Folder::new();
     let file = folder.write("shop.yaml", &rules(AMPLE));
     let place = ["--embedded", &*folder.path("fleet.db")];
-    let coordinator = Coordinator::start(&file, &place, &["--changes", "staged"]);
+    let coordinator = Coordinator::brief(&file, &place, &["--changes", "staged"]);
     let way = Way::to(coordinator.nodes);
     let node = Node::with(&folder, &file, 1, &way.url, &[]);
     node.until_it_is("granted");

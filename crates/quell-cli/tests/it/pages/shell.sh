@@ -15,7 +15,7 @@ is_held() {
 # Waits until something listens; fails when the program has ended.
 listens() {
     local place=$1 process=$2
-    for _ in $(seq 600); do
+    for _ in $(seq 1800); do
         is_held "$place" && kill -0 "$process" 2>/dev/null && return
         kill -0 "$process" 2>/dev/null || break
         sleep 0.1
@@ -98,7 +98,7 @@ curl() {
     fi
     local user=$2
     shift 2
-    for _ in $(seq 20); do
+    for _ in $(seq 900); do
         if command curl --fail --no-progress-meter -u "$user:$password" "$@"; then return; fi
         sleep 0.2
     done
