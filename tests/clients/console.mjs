@@ -337,7 +337,8 @@ if (part === "live") {
   expect(await row.count() === 1, "a page changes while it is paused");
   await page.getByRole("button", { name: "Pause" }).click();
   await status.getByText("Live.", { exact: true }).waitFor();
-  await page.getByRole("row", { name: "shop login user=<b>eve 3" }).waitFor();
+  // There is a third one, unless the first are so long ago by now that they are not counted any more.
+  await page.getByRole("row", { name: /shop login user=<b>eve (?!2\b)\d/ }).waitFor();
   for (const [span, step] of [["hour", 10], ["day", 300], ["minutes", 1]]) {
     await page.selectOption("#span", span);
     await shows(page, step, true);

@@ -48,7 +48,7 @@ impl Etcd {
         // It refuses a change that takes it too long, and may have made it all the same.
         let ctl = |words: &[&str]| {
             until("etcd made a change", || {
-                let made = etcd.ctl(words);
+                let made = etcd.ctl(&[&["--command-timeout=60s"], words].concat());
                 (made.status.success() || made.stderr.contains("already exists")).then_some(())
             });
         };

@@ -13,11 +13,17 @@ use super::{Coordinator, Node, RULES, count};
 use crate::files::Folder;
 use crate::process::until;
 
-/// A caller of each node asks some 200 times a second.
-const PAUSE: Duration = Duration::from_millis(5);
+/// A caller asks some 50 times a second at most.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Callers of each node: together they ask for more than [`SCARCE`] on a slow machine as well.
+const CALLERS: usize = 4;
 
 /// More than they ask for.
 const AMPLE: &str = "100000/s, burst: 20000";
+
+/// The least that two nodes can share.
+const SCARCE: &str = "50/s, burst: 20";
 
 const TAKEN_BACK: &str = "a rollout went beyond its bounds and is taken back";
 
@@ -38,7 +44,8 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     coordinator.until("two nodes are there", |status| {
         count(status, "active") == 2 && status["applied"] == 2
     });
-    let load = Load::paced(nodes.iter().map(|node| node.port), PAUSE);
+    let ports = nodes.iter().flat_map(|node| [node.port; CALLERS]);
+    let load = Load::paced(ports, PAUSE);
     let begin = |coordinator: &Coordinator, limit: &str| {
         folder.write("shop.yaml", &rules(limit));
         coordinator.until("the change waits", |status| status["waits"] == true);
@@ -51,8 +58,8 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     begin(&coordinator, "90000/s, burst: 20000");
     let is_heard =
         |status: &Value| status["rollout"]["band"]["answered"][0]["asked"].as_f64() > Some(100.0);
-    // At 5 ms a call, that is longer than a window.
-    load.until_more("a window is over", &[0], 1_400);
+    // At 20 ms a call, that is longer than a window.
+    load.until_more("a window is over", &[0], 350);
     let status = coordinator.until("its calls are heard", is_heard);
     let band = &status["rollout"]["band"];
     assert_eq!(band["max_refused_percent"], 5.0, "{status}");
@@ -67,7 +74,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     assert!(!coordinator.log().contains(TAKEN_BACK));
 
     // One that refuses calls does not, and is not tried again.
-    begin(&coordinator, "100/s, burst: 40");
+    begin(&coordinator, SCARCE);
     until("it is taken back", || {
         coordinator.log().contains(TAKEN_BACK).then_some(())
     });
@@ -76,7 +83,7 @@ fn a_rollout_is_taken_back_when_nobody_looks() {
     assert_eq!(coordinator.metric(metric), Some(1.0));
 
     // Nor does it when its leader dies: the next one knows the band.
-    begin(&coordinator, "90/s, burst: 40");
+    begin(&coordinator, "51/s, burst: 20");
     coordinator.until("its calls are heard", is_heard);
     coordinator.kill();
     coordinator.restart();
@@ -113,7 +120,7 @@ fn a_rollout_is_taken_back_for_a_rule_that_nodes_decide_alone() {
         node.until_it_is("granted");
     }
     let load = Load::paced(nodes.iter().map(|node| node.port), PAUSE);
-    folder.write("shop.yaml", &text("20/s"));
+    folder.write("shop.yaml", &text("5/s"));
     coordinator.until("the change waits", |status| status["waits"] == true);
     let words = "--node node-1 --max-refused 5% --window 5s";
     let words: Vec<&str> = words.split(' ').collect();
@@ -223,7 +230,7 @@ fn a_rollout_is_taken_back_for_what_is_answered_degraded() {
     until("it is taken back", || {
         way.cut();
         node.until_it_is("static");
-        load.until_more("it answers without a coordinator", &[0], 300);
+        load.until_more("it answers without a coordinator", &[0], 75);
         way.mend();
         node.until_it_is("granted");
         // A coordinator that a slow disk has cost its lead begins to count after all that.
