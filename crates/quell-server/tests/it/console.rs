@@ -550,7 +550,7 @@ fn a_person_gets_so_many_pages_a_second() {
     let mut replies = String::new();
     stream.read_to_string(&mut replies).unwrap();
     let first = replies.find("HTTP/1.1 429").unwrap();
-    let refused = Answer::read(replies[first..].as_bytes());
+    let refused = Answer::read(&replies.as_bytes()[first..]);
     assert_eq!(refused.field("retry-after"), Some("1"));
     assert!(refused.body.contains("wait a second"), "{refused:?}");
     assert_eq!(guarded.ask(icon, &ada).status, 200);
