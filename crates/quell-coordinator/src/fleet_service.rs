@@ -15,10 +15,10 @@ use prost::Message as _;
 use quell::rule_store::Head;
 use quell::{KeyedLimiter, Limit};
 use quell_fleet::proto;
-use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
 use quell_fleet::proto::response::Kind;
 use quell_fleet::proto::{NodeSeen, RulesSeen};
-use quell_fleet::wire::{self, MAX_MESSAGE, MAX_REQUEST};
+use quell_fleet::service::{Fleet, FleetServer};
+use quell_fleet::wire;
 use quell_fleet::wire_rules;
 use quell_shares::message::{Join, NoSeat, Request, Response};
 use quell_shares::plan::{MemberId, Name};
@@ -131,9 +131,6 @@ impl FleetService {
             gate,
             joins,
         });
-        let server = server
-            .max_decoding_message_size(MAX_REQUEST)
-            .max_encoding_message_size(MAX_MESSAGE);
         Budgeted::new(server, Budget::new(buffer_bytes))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_fleet::proto::fleet_server::FleetServer;
+use quell_fleet::service::FleetServer;
 use quell_host::budget::Budget;
 use quell_host::file_watch::Watch;
 use quell_host::health::Phase;

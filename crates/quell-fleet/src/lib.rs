@@ -1,9 +1,9 @@
 //! Fleet: nodes of a fleet, and what they and its coordinators say to each other, over gRPC.
 //!
-//! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`wire`] and
-//! [`proto`] carry the messages, [`wire_rules`] the rules that coordinators hand out, [`seen`] what servers say of their
+//! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`service`], [`wire`]
+//! and [`proto`] carry the messages, [`wire_rules`] the rules that coordinators hand out, [`seen`] what servers say of their
 //! calls, [`terms`] what a credential lets its bearer be, [`disk`] replaces files. A member
-//! keeps one stream to its coordinator ([`proto::fleet_client::FleetClient`]): requests go one way,
+//! keeps one stream to its coordinator ([`service::FleetClient`]): requests go one way,
 //! answers and pushes the other. Every message is complete in itself, so a stream may break at any
 //! time and nothing needs to be sent again.
 //!
@@ -76,28 +76,14 @@
 //! assert_eq!(wire::decode_request(sent), Ok(leave));
 //! ```
 
-// Only generated code uses it.
-use tonic_prost as _;
-
 pub mod agent;
 pub mod disk;
+pub mod proto;
 pub mod seen;
+pub mod service;
 pub mod terms;
 pub mod wire;
 pub mod wire_rules;
-
-/// The messages and the service of package `quell.fleet.v1`, as generated from its `.proto` file.
-pub mod proto {
-    #![expect(
-        clippy::allow_attributes,
-        clippy::allow_attributes_without_reason,
-        missing_docs,
-        unused_qualifications,
-        reason = "generated; fleet.proto describes the fields"
-    )]
-
-    tonic::include_proto!("quell.fleet.v1");
-}
 
 /// The examples of the crate's page.
 #[cfg(doctest)]

@@ -23,6 +23,7 @@ pub(crate) use quell_host::candidate::{About, CandidateStatus};
 use quell_protocol::http::CandidateCounts;
 
 use crate::key_hash::KeyNaming;
+use crate::store::ServerStore;
 use crate::top::{Refused, SinceStart};
 
 pub(crate) mod of_fleet;
@@ -44,7 +45,7 @@ const MAX_SHOWN: usize = 50;
 pub(crate) struct Candidate {
     pub(crate) about: About,
     unchanged: Unchanged,
-    limiter: Limiter<MemoryStore>,
+    limiter: Limiter<ServerStore>,
     tally: Arc<CandidateTally>,
 }
 
@@ -186,7 +187,8 @@ impl Candidate {
             keys: SinceStart::new(naming),
         });
         let observer: Arc<CandidateTally> = Arc::clone(&tally);
-        let limiter = Limiter::builder(MemoryStore::with(MAX_KEYS, naming.secret))
+        let store = ServerStore::Memory(MemoryStore::with(MAX_KEYS, naming.secret));
+        let limiter = Limiter::builder(store)
             .clock(clock)
             .observer(observer)
             .build();
@@ -242,7 +244,7 @@ impl Candidate {
 
     /// Frees the memory of some states at rest.
     pub(crate) fn sweep(&self, round: usize) {
-        let store = self.limiter.store();
+        let store = self.limiter.store().memory();
         store.sweep(store.shard_count().div_ceil(round), self.limiter.now());
     }
 }

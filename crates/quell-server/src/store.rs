@@ -30,13 +30,16 @@ use crate::outage::OutageEffects;
 pub(crate) enum ServerStore {
     /// In this process.
     Memory(MemoryStore),
-    /// Shared with all servers that name it; limits of rung `local` in this process, and
-    /// those of rung `leased` where a lease lasts.
-    Redis(RungStore<LeasedStore<FallbackStore<RedisStore>>>),
     /// In this process, that of a node of a fleet.
     Node(SharesStore),
-    /// Shared, and this process is a node of a fleet.
-    RedisNode(RungStore<LeasedStore<FallbackStore<RedisStore>>, SharesStore>),
+    /// Shared with all servers that name it; limits of rung `local` in this process, and
+    /// those of rung `leased` where a lease lasts.
+    Redis {
+        /// The stores.
+        rungs: RungStore<LeasedStore<FallbackStore<RedisStore>>, SharesStore>,
+        /// True if this process is a node of a fleet; else it has no shares.
+        is_node: bool,
+    },
 }
 
 impl ServerStore {
@@ -54,13 +57,17 @@ impl ServerStore {
             let shared = FallbackStore::new(store.build(), Arc::clone(clock));
             LeasedStore::new(shared, Arc::clone(clock))
         });
-        match (leased, shares) {
-            (None, None) => Self::Memory(memory),
-            (None, Some(shares)) => Self::Node(SharesStore::new(memory, shares)),
-            (Some(leased), None) => Self::Redis(RungStore::new(leased, memory)),
-            (Some(leased), Some(shares)) => {
-                Self::RedisNode(RungStore::new(leased, SharesStore::new(memory, shares)))
-            }
+        let is_node = shares.is_some();
+        if leased.is_none() && !is_node {
+            return Self::Memory(memory);
+        }
+        let local = SharesStore::new(memory, shares.unwrap_or_default());
+        match leased {
+            None => Self::Node(local),
+            Some(leased) => Self::Redis {
+                rungs: RungStore::new(leased, local),
+                is_node,
+            },
         }
     }
 
@@ -69,9 +76,8 @@ impl ServerStore {
     pub(crate) const fn memory(&self) -> &MemoryStore {
         match self {
             Self::Memory(memory) => memory,
-            Self::Redis(rungs) => rungs.local(),
             Self::Node(shares) => shares.local(),
-            Self::RedisNode(rungs) => rungs.local().local(),
+            Self::Redis { rungs, .. } => rungs.local().local(),
         }
     }
 
@@ -79,8 +85,7 @@ impl ServerStore {
     pub(crate) const fn shared(&self) -> Option<&FallbackStore<RedisStore>> {
         match self {
             Self::Memory(_) | Self::Node(_) => None,
-            Self::Redis(rungs) => Some(rungs.strict().store()),
-            Self::RedisNode(rungs) => Some(rungs.strict().store()),
+            Self::Redis { rungs, .. } => Some(rungs.strict().store()),
         }
     }
 
@@ -88,8 +93,7 @@ impl ServerStore {
     pub(crate) const fn leases(&self) -> Option<&LeasedStore<FallbackStore<RedisStore>>> {
         match self {
             Self::Memory(_) | Self::Node(_) => None,
-            Self::Redis(rungs) => Some(rungs.strict()),
-            Self::RedisNode(rungs) => Some(rungs.strict()),
+            Self::Redis { rungs, .. } => Some(rungs.strict()),
         }
     }
 
@@ -132,17 +136,23 @@ impl Store for ServerStore {
     delegate! {
         to match self {
             Self::Memory(store) => store,
-            Self::Redis(store) => store,
             Self::Node(store) => store,
-            Self::RedisNode(store) => store,
+            Self::Redis { rungs, .. } => rungs,
         } {
             fn set_clock(&mut self, clock: &Arc<dyn Clock>);
             fn install(&self, changes: &Changes);
             fn most_holds(&self, rung: Rung) -> usize;
             fn has_leases(&self) -> bool;
-            fn has_shares(&self) -> bool;
             fn most_learned(&self, rung: Rung) -> usize;
             fn most_units(&self, rung: Rung) -> u64;
+        }
+    }
+
+    fn has_shares(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Node(_) => true,
+            Self::Redis { is_node, .. } => *is_node,
         }
     }
 
@@ -158,9 +168,8 @@ impl Store for ServerStore {
     ) -> Option<Answer> {
         match self {
             Self::Memory(store) => store.decide_now(charges, operation, now, &mut ()),
-            Self::Redis(store) => store.decide_now(charges, operation, now, lookup),
             Self::Node(store) => store.decide_now(charges, operation, now, &mut ()),
-            Self::RedisNode(store) => store.decide_now(charges, operation, now, lookup),
+            Self::Redis { rungs, .. } => rungs.decide_now(charges, operation, now, lookup),
         }
     }
 
@@ -182,13 +191,9 @@ impl Store for ServerStore {
     ) -> Result<Answer, StoreError> {
         match self {
             Self::Memory(store) => store.decide(charges, operation, now).await,
-            Self::Redis(store) => {
-                let answer = store.decide_after(charges, operation, now, lookup);
-                answer.await
-            }
             Self::Node(store) => store.decide(charges, operation, now).await,
-            Self::RedisNode(store) => {
-                let answer = store.decide_after(charges, operation, now, lookup);
+            Self::Redis { rungs, .. } => {
+                let answer = rungs.decide_after(charges, operation, now, lookup);
                 answer.await
             }
         }
@@ -199,9 +204,8 @@ impl HoldStore for ServerStore {
     delegate! {
         to match self {
             Self::Memory(store) => store,
-            Self::Redis(store) => store,
             Self::Node(store) => store,
-            Self::RedisNode(store) => store,
+            Self::Redis { rungs, .. } => rungs,
         } {
             async fn hold(&self, set: &LimitSet<'_>, claim: &Claim<'_>, now: Now)
                 -> Result<Placed, StoreError>;
@@ -221,9 +225,8 @@ impl AdminStore for ServerStore {
     delegate! {
         to match self {
             Self::Memory(store) => store,
-            Self::Redis(store) => store,
             Self::Node(store) => store,
-            Self::RedisNode(store) => store,
+            Self::Redis { rungs, .. } => rungs,
         } {
             async fn administer(&self, set: &LimitSet<'_>, action: Action<'_>, now: Now)
                 -> Result<usize, StoreError>;

@@ -15,7 +15,7 @@ use quell_coordinator::metrics::Metrics;
 use quell_coordinator::name::CoordinatorName;
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::EmbeddedStore;
-use quell_fleet::proto::fleet_client::FleetClient;
+use quell_fleet::service::FleetClient;
 use quell_fleet::terms::NodeTerms;
 use quell_fleet::wire::MAX_MESSAGE;
 use quell_fleet::{proto, wire};

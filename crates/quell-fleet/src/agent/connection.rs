@@ -14,8 +14,8 @@ use tonic::{Code, Streaming};
 
 use super::connector::{CONNECT_TIMEOUT, Connector, ConnectorService};
 use crate::proto;
-use crate::proto::fleet_client::FleetClient;
-use crate::wire::{MAX_MESSAGE, MAX_URL};
+use crate::service::FleetClient;
+use crate::wire::MAX_URL;
 
 /// Interval at which the other end is pinged, and the time that it has to answer.
 const PING: Duration = Duration::from_secs(5);
@@ -284,9 +284,7 @@ async fn open(
     let connecting = endpoint.connect_with_connector(ConnectorService(connector));
     let channel = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
     let channel = channel.map_err(late)?.map_err(|error| causes(&error))?;
-    let mut client = FleetClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE)
-        .max_encoding_message_size(MAX_MESSAGE);
+    let mut client = FleetClient::new(channel);
     let (requests, receiver) = mpsc::channel(BACKLOG);
     let mut request = tonic::Request::new(ReceiverStream::new(receiver));
     if let Some(token) = &shown.token {

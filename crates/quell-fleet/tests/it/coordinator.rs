@@ -7,7 +7,7 @@ use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use quell_fleet::agent::Connector;
-use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
+use quell_fleet::service::{Fleet, FleetServer};
 use quell_fleet::{proto, wire};
 use quell_shares::message::{Grant, Granted, Join, Joined, LimitName, Report, Request, Response};
 use quell_shares::plan::{LimitId, MICRO};
@@ -112,8 +112,7 @@ impl Scripted {
         C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
         let (sender, streams) = mpsc::channel(8);
-        let service =
-            FleetServer::new(Service(sender)).max_decoding_message_size(wire::MAX_MESSAGE);
+        let service = FleetServer::new(Service(sender));
         let server = tonic::transport::Server::builder().add_service(service);
         tokio::spawn(server.serve_with_incoming(incoming));
         Self { url, streams }

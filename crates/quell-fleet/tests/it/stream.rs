@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
-use quell_fleet::proto::fleet_client::FleetClient;
-use quell_fleet::proto::fleet_server::{Fleet, FleetServer};
+use quell_fleet::service::{Fleet, FleetClient, FleetServer};
 use quell_fleet::{proto, wire};
 use quell_shares::cell::CellWriter;
 use quell_shares::leader::{Coordinator, Effect, Elected};
@@ -121,7 +120,7 @@ impl Fleet for Service {
 async fn serve(leader: Arc<Mutex<Leader>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let service = FleetServer::new(Service(leader)).max_decoding_message_size(wire::MAX_MESSAGE);
+    let service = FleetServer::new(Service(leader));
     let server = tonic::transport::Server::builder().add_service(service);
     tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
     url
