@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use quell::store::memory::MemoryStore;
 use quell::{Limiter, Query, RulesError};
 use quell_core::rule::{DomainRules, SameName, all_shared_limits};
 use quell_fleet::agent::{Connector, Credentials, Fleet, FleetError, FleetOptions, MemberId};
+use quell_host::task;
 use quell_rules::{ExactDuration, parse_str};
 use quell_store::shares::SharesStore;
 use tokio::task::JoinHandle;
@@ -198,7 +200,7 @@ impl Node {
             offered,
             is_dead,
             admitted,
-            load: tokio::spawn(load),
+            load: task::spawn(load),
         })
     }
 }
@@ -279,6 +281,16 @@ impl Demo {
     /// # Errors
     /// [`DemoError`].
     pub async fn open(rate: u64) -> Result<Self, DemoError> {
+        Self::begin_open(rate).await
+    }
+
+    /// Boxed here, so that this crate compiles it and not each program that awaits it.
+    #[inline(never)]
+    fn begin_open(rate: u64) -> Pin<Box<dyn Future<Output = Result<Self, DemoError>> + Send>> {
+        Box::pin(Self::try_open(rate))
+    }
+
+    async fn try_open(rate: u64) -> Result<Self, DemoError> {
         let folder = Folder::new()?;
         let burst = rate / 10;
         let rules = format!(

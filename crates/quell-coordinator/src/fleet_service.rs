@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use prost::Message as _;
 use quell::rule_store::Head;
 use quell::{KeyedLimiter, Limit};
@@ -20,6 +21,7 @@ use quell_fleet::proto::{NodeSeen, RulesSeen};
 use quell_fleet::service::{Fleet, FleetServer};
 use quell_fleet::wire;
 use quell_fleet::wire_rules;
+use quell_host::task;
 use quell_shares::message::{Join, NoSeat, Request, Response};
 use quell_shares::plan::{MemberId, Name};
 use tokio::sync::mpsc;
@@ -117,21 +119,16 @@ impl Joins {
 }
 
 impl FleetService {
-    /// The gRPC service of the coordinator that `service` leads to. The messages of all streams may take so many
-    /// bytes together while they come in.
-    #[must_use]
-    pub fn server(
-        service: Service,
-        gate: Arc<dyn Gate>,
-        buffer_bytes: usize,
-    ) -> Budgeted<FleetServer<Self>> {
+    /// The gRPC service of the coordinator that `service` leads to, at all paths. The messages of all streams may take
+    /// so many bytes together while they come in.
+    pub fn server(service: Service, gate: Arc<dyn Gate>, buffer_bytes: usize) -> Router {
         let joins = Arc::new(Joins::new());
         let server = FleetServer::new(Self {
             service,
             gate,
             joins,
         });
-        Budgeted::new(server, Budget::new(buffer_bytes))
+        Router::new().fallback_service(Budgeted::new(server, Budget::new(buffer_bytes)))
     }
 }
 
@@ -172,7 +169,7 @@ impl Fleet for FleetService {
             candidate: None,
             judged: None,
         };
-        tokio::spawn(visit.run());
+        task::spawn(visit.run());
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
     }
 }

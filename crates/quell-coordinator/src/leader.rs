@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
+use quell_host::task;
 use quell_shares::leader::{Coordinator, StoreRollback, Unproven};
 pub use quell_shares::ledger::Operation;
 use quell_shares::message::{Held, Kept, Load, NoSeat, Request};
@@ -389,7 +390,7 @@ impl Leader {
         let office = LeaderTask::new(session, wanted, show, Arc::clone(&rule_distribution));
         let task = tokio::spawn(office.run(received));
         let distribution = Arc::clone(&rule_distribution);
-        tokio::spawn(candidate_end::end_with_leader(distribution, status.clone()));
+        task::spawn(candidate_end::end_with_leader(distribution, status.clone()));
         Self {
             messages,
             status,

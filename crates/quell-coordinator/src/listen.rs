@@ -8,8 +8,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
-use http_body::Body;
+use axum::Router;
+use axum::response::Response;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
@@ -80,15 +81,7 @@ pub struct Listener {
 impl Listener {
     /// Serves connections with `service` until the process stops. A request that is let in finds its [`Peer`]
     /// among its extensions.
-    pub async fn serve<S, B>(self, service: S, phase: watch::Receiver<Phase>)
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-        S: Clone + Send + Sync + 'static,
-        S::Future: Send + 'static,
-        B: Body + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub async fn serve(self, service: Router, phase: watch::Receiver<Phase>) {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let logins = Arc::new(FailedLogins::new(FAILED_LOGINS, &clock));
         let scope = ListenScope {
@@ -118,19 +111,12 @@ impl Listener {
     }
 }
 
-async fn converse<S, B>(
+async fn converse(
     accepted: Accepted,
     only_http2: bool,
-    service: Counted<S>,
+    service: Counted,
     phase: watch::Receiver<Phase>,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    S: Clone + Send + Sync + 'static,
-    S::Future: Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) {
     let Accepted {
         stream,
         remote,
@@ -167,23 +153,20 @@ async fn converse<S, B>(
 
 /// A service whose failed logins are counted.
 #[derive(Clone)]
-struct Counted<S> {
-    service: S,
+struct Counted {
+    service: Router,
     logins: Arc<FailedLogins>,
     numbers: Arc<ListenerMetrics>,
 }
 
-impl<S> Counted<S> {
-    /// Both services that are served here are always ready.
-    fn call<B>(
+impl Counted {
+    /// A router is always ready.
+    fn call(
         &self,
         request: Request<Incoming>,
         peer: Peer,
         state: Arc<ConnectionState>,
-    ) -> impl Future<Output = Result<Response<B>, Infallible>> + use<S, B>
-    where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone,
-    {
+    ) -> impl Future<Output = Result<Response, Infallible>> + use<> {
         let address = peer.ip();
         let (logins, numbers) = (Arc::clone(&self.logins), Arc::clone(&self.numbers));
         let shows = |name| request.headers().contains_key(name);
@@ -202,7 +185,7 @@ impl<S> Counted<S> {
 }
 
 /// Returns true if an answer says that the caller is not known: by its status, or by that of gRPC.
-fn is_unknown<B>(answer: &Response<B>) -> bool {
+fn is_unknown(answer: &Response) -> bool {
     let code = answer.headers().get("grpc-status");
     answer.status() == StatusCode::UNAUTHORIZED
         || code.is_some_and(|code| code.as_bytes() == UNAUTHENTICATED)

@@ -1,18 +1,19 @@
 //! Serve: starts a coordinator as its configuration says, and stops it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use quell_fleet::service::FleetServer;
+use axum::Router;
 use quell_host::budget::Budget;
 use quell_host::file_watch::Watch;
 use quell_host::health::Phase;
+use quell_host::task;
 use quell_rules::Problem;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, MAX_BODY};
 use crate::auth::CoordinatorAuth;
-use crate::budget::Budgeted;
 use crate::config::Config;
 use crate::console::{self, Console};
 use crate::error::ServeError;
@@ -54,6 +55,18 @@ pub struct CoordinatorServer {
 /// # Errors
 /// [`ServeError`]; that etcd does not answer is none.
 pub async fn serve(config: Config) -> Result<CoordinatorServer, ServeError> {
+    begin(config).await
+}
+
+/// [`start`], boxed here, so that this crate compiles it and not each program that awaits it.
+#[inline(never)]
+fn begin(
+    config: Config,
+) -> Pin<Box<dyn Future<Output = Result<CoordinatorServer, ServeError>> + Send>> {
+    Box::pin(start(config))
+}
+
+async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
     config.check()?;
     let of_rules = RuleFollower::watch(&config.rules);
     let trail = Trail::open(config.changes.clone());
@@ -158,16 +171,19 @@ fn follow(
     leader: &Leader,
 ) -> JoinSet<()> {
     let mut following = JoinSet::new();
-    following.spawn(Arc::clone(rules).follow(of_rules));
+    task::spawn_in(&mut following, Arc::clone(rules).follow(of_rules));
     let rule_distribution = Arc::clone(leader.service().rule_distribution());
-    following.spawn(Arc::clone(rules).follow_record(rule_distribution));
-    following.spawn(Arc::clone(auth).follow());
+    task::spawn_in(
+        &mut following,
+        Arc::clone(rules).follow_record(rule_distribution),
+    );
+    task::spawn_in(&mut following, Arc::clone(auth).follow());
     following
 }
 
 /// Serves nodes and operators.
 fn listen(
-    (sockets, attend): (Sockets, Budgeted<FleetServer<FleetService>>),
+    (sockets, attend): (Sockets, Router),
     auth: &Arc<CoordinatorAuth>,
     leader: &Leader,
     (rules, hosts): (Arc<RuleFollower>, Vec<String>),
@@ -185,7 +201,7 @@ fn listen(
     };
     let metrics = Arc::clone(&rules.metrics);
     let nodes = listener(sockets.nodes, NODE_CONNECTIONS, true, &metrics.nodes);
-    serving.spawn(nodes.serve(attend, stopped.clone()));
+    task::spawn_in(serving, nodes.serve(attend, stopped.clone()));
     let Some(socket) = sockets.admin else {
         return;
     };
@@ -203,7 +219,7 @@ fn listen(
     let router = admin.router(console.pages());
     let admin = listener(socket, ADMIN_CONNECTIONS, false, &metrics.admin);
     let mut stop = stopped.clone();
-    serving.spawn(async move {
+    task::spawn_in(serving, async move {
         tokio::select! {
             () = console.run() => {}
             () = trail.note_what_is_taken_back() => {}
@@ -211,5 +227,5 @@ fn listen(
         }
         console.write();
     });
-    serving.spawn(admin.serve(router, stopped.clone()));
+    task::spawn_in(serving, admin.serve(router, stopped.clone()));
 }

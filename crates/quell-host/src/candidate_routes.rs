@@ -22,6 +22,7 @@ use crate::newest_rules::Newest;
 use crate::proposal::Proposal;
 use crate::reply::{self, RouteResult, invalid_field};
 use crate::rules_host::{MAX_NOTE, MAX_TEXT, RulesHost};
+use crate::task;
 
 /// Shared state of a process's routes.
 #[derive(Debug)]
@@ -36,10 +37,7 @@ pub struct Candidacy {
 
 impl Candidacy {
     /// The routes.
-    pub fn routes<S: Clone + Send + Sync + 'static>(
-        host: Arc<dyn Host>,
-        rules: Arc<dyn RulesHost>,
-    ) -> Router<S> {
+    pub fn routes(host: Arc<dyn Host>, rules: Arc<dyn RulesHost>) -> Router {
         let turn = Mutex::default();
         Router::new()
             .route("/v1/candidate", get(show).post(start).delete(stop))
@@ -54,9 +52,9 @@ impl Candidacy {
         let (rules, text) = (Arc::clone(&self.rules), start.text);
         let _turn = self.turn.lock().await;
         let work = move || (newest.propose(&text, &*rules), text);
-        let worked = tokio::task::spawn_blocking(work).await;
-        let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
-        let (proposal, text): (Proposal, String) = worked.map_err(interrupted)?;
+        let worked = task::run_blocking(work).await;
+        let interrupted = || Problem::new(ProblemKind::Internal, "the work was interrupted");
+        let (proposal, text): (Proposal, String) = worked.ok_or_else(interrupted)?;
         if !proposal.is_sound() {
             return Err(invalid_field("/text", proposal.mistakes()));
         }
@@ -140,8 +138,8 @@ impl Operator {
         about.by.clone_from(&self.by);
         about.at = Timestamp::now().as_second();
         let (own, started) = (Arc::clone(rules), about.clone());
-        let work = tokio::task::spawn_blocking(move || own.start_candidate(started));
-        let interrupted = |_| Err("the start was interrupted".to_owned());
+        let work = task::run_blocking(move || own.start_candidate(started));
+        let interrupted = || Err("the start was interrupted".to_owned());
         let started = work.await.unwrap_or_else(interrupted);
         started.map_err(|reason| Problem::new(ProblemKind::Conflict, reason))?;
         let (by, from) = (&self.by, &self.from);

@@ -17,6 +17,7 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
+use crate::task;
 /// Quiet after which a change is taken to be over: programs write files in several steps.
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -108,7 +109,7 @@ fn look(paths: &[PathBuf]) -> Vec<Seen> {
 /// The same, on a thread that may wait for a disk.
 async fn stat_blocking(paths: &[PathBuf]) -> Vec<Seen> {
     let paths = paths.to_vec();
-    let looked = tokio::task::spawn_blocking(move || look(&paths));
+    let looked = task::run_blocking(move || look(&paths));
     looked.await.unwrap_or_default()
 }
 

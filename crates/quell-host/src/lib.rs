@@ -43,6 +43,7 @@ pub mod secret_source;
 pub mod shell_word;
 pub mod stored_rules;
 pub mod tally;
+pub mod task;
 pub mod tls;
 pub mod user_header;
 pub mod wait;

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::address::Address;
 use crate::budget::{Budget, CallerBudget};
 use crate::health::Phase;
 use crate::numbers::{ListenerMetrics, Refused};
+use crate::task;
 use crate::tls::Acceptor;
 
 mod handshake;
@@ -97,6 +99,9 @@ pub struct ListenScope {
     pub numbers: Arc<ListenerMetrics>,
 }
 
+/// The conversation on one connection.
+type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// Source of connections.
 #[derive(Debug)]
 pub struct Listener {
@@ -158,15 +163,23 @@ impl Listener {
 
     /// Accepts until the process stops; a connection for which there is no place is sent what `rejection` makes
     /// of the reason. Returns those that are still open.
-    pub async fn accept<F>(
+    pub fn accept<F: Future<Output = ()> + Send + 'static>(
+        self,
+        scope: ListenScope,
+        rejection: fn(&ListenSettings, Refused) -> Arc<[u8]>,
+        start: impl Fn(Accepted) -> F + Send + Sync + 'static,
+    ) -> Pin<Box<dyn Future<Output = JoinSet<()>> + Send>> {
+        // Connections are boxed, so that this is compiled once and not for each kind of them.
+        let start = move |accepted| -> Connection { Box::pin(start(accepted)) };
+        Box::pin(self.accept_boxed(scope, rejection, Arc::new(start)))
+    }
+
+    async fn accept_boxed(
         mut self,
         scope: ListenScope,
         rejection: fn(&ListenSettings, Refused) -> Arc<[u8]>,
-        mut start: impl FnMut(Accepted) -> F + Clone + Send + 'static,
-    ) -> JoinSet<()>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+        start: Arc<dyn Fn(Accepted) -> Connection + Send + Sync>,
+    ) -> JoinSet<()> {
         let tls = self.handshakes(&scope);
         let rejection = tls.as_ref().map_or(rejection, |_| handshake::rejection);
         let ListenScope {
@@ -216,7 +229,9 @@ impl Listener {
                     let accepted = self.accepted(stream, remote, place, (&buffers, &settings));
                     match tls.clone() {
                         None => connections.spawn(start(accepted)),
-                        Some(tls) => connections.spawn(tls.begin(accepted, start.clone())),
+                        Some(tls) => {
+                            connections.spawn(Box::pin(tls.begin(accepted, Arc::clone(&start))))
+                        }
                     };
                 }
                 Err(full) => {
@@ -224,7 +239,9 @@ impl Listener {
                     numbers.refused.add(refused);
                     if refusals.len() < MAX_REFUSALS {
                         let last = rejection(&settings, refused);
-                        refusals.spawn(async move { close_lingering(stream, &last).await });
+                        task::spawn_in(&mut refusals, async move {
+                            close_lingering(stream, &last).await;
+                        });
                     }
                 }
             }

@@ -6,6 +6,7 @@ use quell_rules::{join_texts, read_texts};
 
 use crate::proposal::{Before, Proposal};
 use crate::rules_host::{RulesHost, RulesPlace, failed, store_at};
+use crate::task;
 
 /// Current rules of a store.
 #[derive(Debug, Clone)]
@@ -46,8 +47,8 @@ impl Newest {
                 newest.map_err(|error| failed(&error))
             }
             true => {
-                let read = tokio::task::spawn_blocking(move || read_texts(&paths)).await;
-                let text = read.ok().and_then(Result::ok);
+                let read = task::run_blocking(move || read_texts(&paths)).await;
+                let text = read.and_then(Result::ok);
                 let text = text.map(|texts| join_texts(&texts.files));
                 let unreadable = || "the rules files cannot be read".to_owned();
                 Ok(Self {

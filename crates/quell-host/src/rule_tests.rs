@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Display};
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -165,6 +166,8 @@ impl<S: TestStore> OnStore<S> {
     }
 
     fn wait<T, E: Display>(&self, answer: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+        // A box, so that the runtime is compiled once for each type of answer, not of future.
+        let answer: Pin<Box<dyn Future<Output = Result<T, E>> + '_>> = Box::pin(answer);
         let answer = self.runtime.block_on(answer);
         answer.map_err(|error| error.to_string())
     }

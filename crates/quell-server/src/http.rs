@@ -51,6 +51,7 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
     if purpose.has_questions() {
         router = router.merge(questions());
     }
+    let mut router = router.with_state(Arc::clone(&shared));
     if purpose.has_administration() {
         router = router.merge(administration(&shared));
         if shared.config.console {
@@ -60,7 +61,6 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
     router
         .fallback(async move |request: Request| not_found(&request, purpose))
         .method_not_allowed_fallback(not_allowed)
-        .with_state(shared)
 }
 
 fn questions() -> Router<Arc<Shared>> {
@@ -76,7 +76,7 @@ fn questions() -> Router<Arc<Shared>> {
 }
 
 /// The routes where people may log in.
-fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+fn administration(shared: &Arc<Shared>) -> Router {
     let host: Arc<dyn Host> = Arc::<Shared>::clone(shared);
     let rules: Arc<Shared> = Arc::clone(shared);
     let log_in = middleware::from_fn_with_state(Arc::clone(&host), login::log_in);
@@ -91,6 +91,7 @@ fn administration(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
         .route("/v1/holds", post(hold_list::list_holds))
         .route("/v1/top", get(top::top))
         .route("/metrics", get(metrics::metrics))
+        .with_state(Arc::clone(shared))
         .merge(Candidacy::routes(host, rules))
         .route_layer(log_in)
 }

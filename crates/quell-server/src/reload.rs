@@ -1,9 +1,11 @@
 //! Reload: reads rules from files and stores, and brings them into force while the server answers.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, RuleSet};
 use quell_host::file_watch::Watch;
+use quell_host::task;
 use quell_rules::RuleChanges;
 
 use crate::shared::Shared;
@@ -14,7 +16,8 @@ mod secrets;
 
 pub(crate) use follow::follow;
 pub(crate) use into_force::bring_into_force;
-pub(crate) use secrets::{follow_secrets, secrets};
+pub(crate) use secrets::follow_secrets;
+use secrets::secrets;
 
 /// Reason why the rules are read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,15 @@ pub(crate) async fn run(shared: Arc<Shared>, mut watch: Watch) {
     }
 }
 
+/// Reads everything again for an operator: secrets and rules. A box, as that of `serve`.
+#[inline(never)]
+pub(crate) fn reload_all(shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+    Box::pin(async move {
+        let are_secrets_sound = secrets(&shared).await;
+        reload(&shared, Occasion::Asked).await && are_secrets_sound
+    })
+}
+
 /// Reads the rules again and, if they have no mistake, brings them into force. If they have one, the old
 /// rules stay. If a store cannot be read, its last version is used. Returns whether the rules in force
 /// are now those of all files and stores.
@@ -59,7 +71,7 @@ pub(crate) async fn reload(shared: &Arc<Shared>, occasion: Occasion) -> bool {
         tracing::warn!("a store of rules still cannot be read: its last rules stay in force");
     }
     let shared = Arc::clone(shared);
-    let work = tokio::task::spawn_blocking(move || {
+    let work = task::run_blocking(move || {
         let _turn = turn;
         reload_now(&shared, occasion)
     });

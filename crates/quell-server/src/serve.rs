@@ -12,6 +12,7 @@ use quell_core::rule::RuleSet;
 use quell_core::time::Now;
 use quell_fleet::agent::Fleet;
 use quell_host::file_watch::Watch;
+use quell_host::task;
 use quell_rules::LoadedRules;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -159,8 +160,8 @@ async fn start(
 async fn read(config: &Config, sources: &Arc<RuleSources>, now: Now) -> Result<Files, ServeError> {
     sources.read_first().await?;
     let (own, own_config) = (Arc::clone(sources), config.clone());
-    let work = tokio::task::spawn_blocking(move || read_files(&own, &own_config, now));
-    work.await.map_err(|_| ServeError::Interrupted)?
+    let read = task::run_blocking(move || read_files(&own, &own_config, now)).await;
+    read.ok_or(ServeError::Interrupted)?
 }
 
 /// Tells a shared store what callers get while it is gone.
@@ -526,7 +527,7 @@ impl Server {
     /// Writes the rest of the decision log, and the last snapshot.
     async fn finish(&self) -> Result<(), ServeError> {
         let (shared, snapshots) = (Arc::clone(&self.shared), self.snapshots.clone());
-        let work = tokio::task::spawn_blocking(move || {
+        let work = task::run_blocking(move || {
             if let Some(log) = &shared.log {
                 log.stop(shared.config.shutdown_grace);
             }
@@ -536,7 +537,7 @@ impl Server {
                 None => Ok(()),
             }
         });
-        work.await.map_err(|_| ServeError::Interrupted)?
+        work.await.ok_or(ServeError::Interrupted)?
     }
 
     /// Reads the rules, the credentials and the certificates again and, where they have no mistake, brings them into force;
@@ -546,8 +547,7 @@ impl Server {
         if let Some(log) = &self.shared.log {
             log.reopen();
         }
-        let are_secrets_sound = reload::secrets(&self.shared).await;
-        reload::reload(&self.shared, reload::Occasion::Asked).await && are_secrets_sound
+        reload::reload_all(Arc::clone(&self.shared)).await
     }
 
     /// Takes part in a fleet, if there is one.
@@ -555,34 +555,34 @@ impl Server {
         if let Some(rules) = fleet.as_ref().and_then(Fleet::rules) {
             let (shared, rules) = (Arc::clone(&self.shared), Arc::clone(rules));
             let tally = rollout_tally::follow(Arc::clone(&shared), Arc::clone(&rules));
-            self.upkeep.spawn(tally);
-            self.upkeep.spawn(of_fleet::follow(shared, rules));
+            task::spawn_in(&mut self.upkeep, tally);
+            task::spawn_in(&mut self.upkeep, of_fleet::follow(shared, rules));
         }
         if let Some(fleet) = &fleet {
             let (shared, slot) = (Arc::clone(&self.shared), fleet.seen().clone());
-            self.upkeep.spawn(fleet::seen::report(shared, slot));
+            task::spawn_in(&mut self.upkeep, fleet::seen::report(shared, slot));
         }
         self.fleet = fleet;
     }
 
     fn start_upkeep(&mut self, watch: Watch) {
         let (shared, upkeep) = (|| Arc::clone(&self.shared), &mut self.upkeep);
-        upkeep.spawn(sweep::run(shared()));
+        task::spawn_in(upkeep, sweep::run(shared()));
         if self.shared.config.console {
-            upkeep.spawn(history::record::run(shared()));
+            task::spawn_in(upkeep, history::record::run(shared()));
         }
-        upkeep.spawn(store_check::run(shared()));
-        upkeep.spawn(reload::run(shared(), watch));
-        upkeep.spawn(reload::follow_secrets(shared()));
+        task::spawn_in(upkeep, store_check::run(shared()));
+        task::spawn_in(upkeep, reload::run(shared(), watch));
+        task::spawn_in(upkeep, reload::follow_secrets(shared()));
         for stored in self.shared.sources.stores() {
-            upkeep.spawn(reload::follow(shared(), Arc::clone(stored)));
+            task::spawn_in(upkeep, reload::follow(shared(), Arc::clone(stored)));
         }
         if self.shared.node.is_some() {
-            upkeep.spawn(fleet::unshared::watch(shared()));
+            task::spawn_in(upkeep, fleet::unshared::watch(shared()));
         }
         if let Some(snapshots) = &self.snapshots {
             snapshots.announce();
-            upkeep.spawn(snapshot::run(shared(), Arc::clone(snapshots)));
+            task::spawn_in(upkeep, snapshot::run(shared(), Arc::clone(snapshots)));
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use quell::store::{BanCursor, BanPage, Banned, Finished};
 use quell::{AskError, Ending, Limiter};
+use quell_host::task;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
@@ -172,7 +173,7 @@ impl Shared {
     ) -> Result<(Vec<Banned>, Option<BanCursor>), AskError> {
         let shared = Arc::clone(self);
         let runtime = Handle::current();
-        let work = tokio::task::spawn_blocking(move || {
+        let work = task::run_blocking(move || {
             let page = BanPage {
                 wants: &wants,
                 from: &from,
@@ -180,6 +181,6 @@ impl Shared {
             };
             runtime.block_on(shared.limiter.ban_page(&page))
         });
-        work.await.unwrap_or_else(|_| Ok((Vec::new(), None)))
+        work.await.unwrap_or_else(|| Ok((Vec::new(), None)))
     }
 }

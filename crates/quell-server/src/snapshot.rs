@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quell::store::memory::HashKey;
+use quell_host::task;
 
 use crate::error::DataDirError;
 use crate::shared::Shared;
@@ -94,7 +95,7 @@ pub(crate) async fn run(shared: Arc<Shared>, snapshots: Arc<Snapshots>) {
     loop {
         tokio::time::sleep(snapshots.interval / 2).await;
         let (shared, snapshots) = (Arc::clone(&shared), Arc::clone(&snapshots));
-        let work = tokio::task::spawn_blocking(move || {
+        task::run_blocking(move || {
             let is_known = shared.health.snapshot.failure().is_some();
             match snapshots.write(&shared) {
                 Err(error) if is_known => {
@@ -104,8 +105,8 @@ pub(crate) async fn run(shared: Arc<Shared>, snapshots: Arc<Snapshots>) {
                 Err(error) => tracing::error!("no snapshot was written: {}", reason(&error)),
                 Ok(()) => {}
             }
-        });
-        let _ = work.await;
+        })
+        .await;
     }
 }
 

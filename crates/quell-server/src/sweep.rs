@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::shared::Shared;
+use quell_host::task;
 
 /// Time between two steps.
 const EVERY: Duration = Duration::from_secs(1);
@@ -21,7 +22,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         ticks.tick().await;
         if let Some(candidate) = shared.candidates.running() {
-            let _ = tokio::task::spawn_blocking(move || candidate.sweep(ROUND)).await;
+            task::run_blocking(move || candidate.sweep(ROUND)).await;
         }
         // States in a shared store expire by themselves.
         let store = shared.limiter.store().memory();
@@ -32,10 +33,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let shards = store.shard_count().div_ceil(ROUND);
         let shared = Arc::clone(&shared);
         // A shard of a full store takes a millisecond: not on a thread that answers.
-        let work = tokio::task::spawn_blocking(move || {
+        task::run_blocking(move || {
             let now = shared.limiter.now();
             shared.limiter.store().memory().sweep(shards, now)
-        });
-        let _ = work.await;
+        })
+        .await;
     }
 }

@@ -3,6 +3,7 @@
 mod leadership;
 mod record_writes;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,6 +191,12 @@ impl<S: ConfigStore> LeaderTask<S> {
         ended
     }
 
+    /// Starts a job, and hears of its end.
+    pub(super) fn start_job(&mut self, job: impl Future<Output = Done> + Send + 'static) {
+        let job: Pin<Box<dyn Future<Output = Done> + Send>> = Box::pin(job);
+        self.jobs.spawn(job);
+    }
+
     fn clock(&self) -> &dyn Clock {
         &*self.session.options().clock
     }
@@ -241,7 +248,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                     Some(Message::Change(edit, reply_to)) => self.change(edit, reply_to),
                     Some(Message::Raise { to, lease, reply_to }) => {
                         let session = Arc::clone(&self.session);
-                        self.jobs.spawn(async move {
+                        self.start_job(async move {
                             reply_to.send(raise(&session, to, lease).await).ok();
                             Done::Raised
                         });

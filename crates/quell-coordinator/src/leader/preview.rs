@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use quell_core::time::Monotonic;
+use quell_host::task;
 use quell_shares::leader::{Coordinator, Effect};
 use quell_shares::ledger::{FleetView, Operation, OperationError};
 use quell_shares::plan::{LimitId, MemberId, Name, Record};
@@ -62,8 +63,8 @@ impl Service {
         let leader = self.status.borrow().leader.clone();
         // A large fleet takes a while, and this copy is nobody else's.
         let work = move || preview(core, &wanted, now, what_if);
-        let preview = tokio::task::spawn_blocking(work).await;
-        let preview = preview.map_err(|_| super::Stopped)?;
+        let preview = task::run_blocking(work).await;
+        let preview = preview.ok_or(super::Stopped)?;
         preview.map_err(|error| match error {
             Why::Elsewhere => ChangeError::Elsewhere { leader },
             Why::NoLimit(text) => ChangeError::Wrong(text),

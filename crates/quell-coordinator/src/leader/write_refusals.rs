@@ -54,7 +54,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             return;
         }
         self.is_trying = true;
-        self.jobs.spawn(async {
+        self.start_job(async {
             sleep(REFUSED_AGAIN).await;
             Done::TryToWrite
         });
@@ -72,7 +72,7 @@ impl<S: ConfigStore> LeaderTask<S> {
         }
         self.is_trying = true;
         let session = Arc::clone(&self.session);
-        self.jobs.spawn(async move {
+        self.start_job(async move {
             let ttl = session.options().ttl_text().into_bytes();
             let writes = vec![Write::put(key::TTL, ttl)];
             Done::Tried(session.write(&leadership, Vec::new(), writes).await)

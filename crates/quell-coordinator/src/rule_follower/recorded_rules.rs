@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use quell::rule_store::{Head, RuleStore, RuleStoreError, Version, text_digest};
 use quell_core::rule::DomainRules;
+use quell_host::task;
 use quell_rules::{RuleChange, RuleChanges, parse_str};
 use quell_shares::plan::Name;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{Origin, RuleFollower, changed_rules};
@@ -123,7 +123,7 @@ async fn reply_to(versions: &Versions, rule_distribution: &RuleDistribution) {
             .map(|next| changed_rules::rules(before, next));
         (sentences(before, newest), judged.unwrap_or_default())
     };
-    let (sentences, judged) = spawn_blocking(work).await.unwrap_or_default();
+    let (sentences, judged) = task::run_blocking(work).await.unwrap_or_default();
     rule_distribution.set_compared(versions.clone(), sentences);
     rule_distribution.judge_rules(judged);
 }

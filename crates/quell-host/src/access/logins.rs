@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 use super::token::{TokenDigest, TokenName};
 
+use crate::task;
 /// Passwords that are checked at a time. Each takes a processor for some tens of milliseconds, and up to
 /// 64 MiB.
 const AT_A_TIME: usize = 2;
@@ -45,11 +45,11 @@ impl Logins {
     ) -> Option<T> {
         let _place = self.places.try_acquire().ok()?;
         let turn = Arc::clone(&self.turns).acquire_owned().await.ok()?;
-        let work = spawn_blocking(move || {
+        task::run_blocking(move || {
             let _turn = turn;
             work()
-        });
-        work.await.ok()
+        })
+        .await
     }
 }
 

@@ -46,7 +46,7 @@ const FIELDS: [(HeaderName, &str); 4] = [
 struct SessionOver;
 
 /// `pages`, guarded, with the pages to log in and out and the assets.
-pub fn mount<S: Clone + Send + Sync + 'static>(shell: &Arc<Shell>, pages: Router<S>) -> Router<S> {
+pub fn mount(shell: &Arc<Shell>, pages: Router) -> Router {
     let own = Router::new()
         .route(LOGIN, get(sign_in::page).post(sign_in::log_in))
         .route(LOGOUT, post(sign_in::log_out))

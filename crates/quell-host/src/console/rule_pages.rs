@@ -22,6 +22,7 @@ use crate::newest_rules::Newest;
 use crate::proposal::Proposal;
 use crate::rules_host::{MAX_NOTE, MAX_TEXT, RulesHost, RulesPlace, failed, store_at};
 use crate::shell_word::quoted;
+use crate::task;
 
 /// The page of the rules.
 pub const PATH: &str = "/console/rules";
@@ -43,10 +44,7 @@ pub struct RulesPages {
 }
 
 /// The routes of the pages about rules.
-pub fn routes<S: Clone + Send + Sync + 'static>(
-    shell: &Arc<Shell>,
-    host: Arc<dyn RulesHost>,
-) -> Router<S> {
+pub fn routes(shell: &Arc<Shell>, host: Arc<dyn RulesHost>) -> Router {
     Router::new()
         .route(EDIT, get(edit).post(propose))
         .route(candidate::PATH, get(candidate::page).post(candidate::stop))
@@ -124,14 +122,14 @@ pub struct Form {
 async fn page(State(pages): State<Arc<RulesPages>>, request: Request) -> PageResult {
     let viewer = &pages.shell.reader(&request)?;
     let paths = pages.host.paths();
-    let read = tokio::task::spawn_blocking(move || read_texts(&paths));
+    let read = task::run_blocking(move || read_texts(&paths));
     let (files, problems) = match read.await {
-        Ok(Ok(texts)) => (texts.files, Vec::new()),
-        Ok(Err(problems)) => {
+        Some(Ok(texts)) => (texts.files, Vec::new()),
+        Some(Err(problems)) => {
             let problems = problems.iter().map(ToString::to_string);
             (Vec::new(), problems.collect())
         }
-        Err(_) => (
+        None => (
             Vec::new(),
             vec!["reading the files was interrupted".to_owned()],
         ),

@@ -34,6 +34,7 @@ use crate::history::origin;
 use crate::reply::Endless;
 use crate::rules_host::RulesHost;
 use crate::shell_word::quoted;
+use crate::task;
 use crate::{body, reply};
 
 /// The first page.
@@ -125,10 +126,7 @@ impl Shell {
     }
 
     /// `/v1/candidate` of a process that is no server.
-    pub fn candidate<S: Clone + Send + Sync + 'static>(
-        &self,
-        rules: Arc<dyn RulesHost>,
-    ) -> Router<S> {
+    pub fn candidate(&self, rules: Arc<dyn RulesHost>) -> Router {
         Candidacy::routes(Arc::clone(&self.host), rules)
     }
 
@@ -348,9 +346,9 @@ async fn take_turn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Box<Problem>> {
     let _turn = turn.lock().await;
-    let done = tokio::task::spawn_blocking(work).await;
-    let interrupted = |_| Problem::new(ProblemKind::Internal, "the work was interrupted");
-    done.map_err(|error| Box::new(interrupted(error)))
+    let done = task::run_blocking(work).await;
+    let interrupted = || Problem::new(ProblemKind::Internal, "the work was interrupted");
+    done.ok_or_else(|| Box::new(interrupted()))
 }
 
 /// A page with the status of a problem.

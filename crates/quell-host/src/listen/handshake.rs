@@ -3,7 +3,6 @@
 //! It runs in the task of the connection, which has its place among `max_connections` already, and takes
 //! at most `header_timeout`. The first byte shows whether a client speaks TLS at all.
 
-use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use super::ListenSettings;
 use super::overhead::BoundedOverhead;
 use super::stream::{Stream, TlsConnection};
-use super::{Accepted, close_lingering, last_wait};
+use super::{Accepted, Connection, close_lingering, last_wait};
 use crate::budget::CallerBudget;
 use crate::health::Phase;
 use crate::numbers::{ListenerMetrics, Refused};
@@ -66,13 +65,11 @@ enum HandshakeFailure {
 
 impl Handshakes {
     /// Serves a connection with `start` once its client has completed the handshake.
-    pub(super) async fn begin<F>(
+    pub(super) async fn begin(
         self: Arc<Self>,
         accepted: Accepted,
-        mut start: impl FnMut(Accepted) -> F + Send,
-    ) where
-        F: Future<Output = ()> + Send,
-    {
+        start: Arc<dyn Fn(Accepted) -> Connection + Send + Sync>,
+    ) {
         // In a box, so that an open connection keeps no room for it.
         if let Some(accepted) = Box::pin(self.run(accepted)).await {
             start(accepted).await;

@@ -97,7 +97,7 @@ pub trait Subject {
 }
 
 /// Runs all tests of a file, each from an empty store.
-pub fn run(scenarios: &Scenarios, subject: &mut impl Subject) -> FileReport {
+pub fn run(scenarios: &Scenarios, subject: &mut dyn Subject) -> FileReport {
     let tests = scenarios.tests.iter().map(|test| run_test(test, subject));
     FileReport {
         file: scenarios.name.clone(),
@@ -105,7 +105,7 @@ pub fn run(scenarios: &Scenarios, subject: &mut impl Subject) -> FileReport {
     }
 }
 
-fn run_test(test: &Test, subject: &mut impl Subject) -> TestReport {
+fn run_test(test: &Test, subject: &mut dyn Subject) -> TestReport {
     let mut report = TestReport {
         name: test.name.to_string(),
         ok: true,
@@ -161,7 +161,7 @@ fn unknown_rule(step: &Step, rules: &[&DomainRules]) -> Option<StepFailure> {
 fn run_step(
     step: &Step,
     start: u64,
-    subject: &mut impl Subject,
+    subject: &mut dyn Subject,
     report: &mut TestReport,
 ) -> Option<StepFailure> {
     let now = instant(start, step.at);
@@ -209,7 +209,7 @@ fn make_calls(
     call: &Call,
     step: &Step,
     start: u64,
-    subject: &mut impl Subject,
+    subject: &mut dyn Subject,
     calls: &mut u64,
 ) -> Result<Option<StepFailure>, String> {
     let query = call.query();

@@ -15,6 +15,7 @@ use quell_core::rule::{DomainRules, Effect, Rule};
 use quell_core::time::Monotonic;
 use quell_fleet::agent::{FleetRules, FleetStatus};
 use quell_fleet::proto::{self, CandidateKey, CandidateSeen};
+use quell_host::task;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{About, Candidate, Unchanged};
@@ -65,7 +66,7 @@ async fn start(
         return Err(String::new());
     }
     let shared = Arc::clone(shared);
-    let work = tokio::task::spawn_blocking(move || -> Result<Arc<Candidate>, String> {
+    let work = task::run_blocking(move || -> Result<Arc<Candidate>, String> {
         let mut stores = shared.sources.stores();
         let place = stores.position(|stored| stored.url() == "fleet");
         let place = place.ok_or("this node has rules of its own")?;
@@ -94,7 +95,7 @@ async fn start(
         );
         Ok(candidate)
     });
-    let interrupted = |_| Err("the start was interrupted".to_owned());
+    let interrupted = || Err("the start was interrupted".to_owned());
     work.await.unwrap_or_else(interrupted)
 }
 

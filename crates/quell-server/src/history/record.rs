@@ -8,6 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Counts, EVERY, Point, WRITE_EVERY};
 use crate::shared::Shared;
+use quell_host::task;
 
 /// Reads the numbers once a second, for ever.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -28,7 +29,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if second.is_multiple_of(WRITE_EVERY) {
             let shared = Arc::clone(&shared);
             // On a thread that answers no calls.
-            let _ = tokio::task::spawn_blocking(move || shared.history.write(&shared.config)).await;
+            task::run_blocking(move || shared.history.write(&shared.config)).await;
         }
     }
 }

@@ -43,7 +43,7 @@ struct Console {
 }
 
 /// The routes of the console.
-pub(super) fn routes(shared: &Arc<Shared>) -> Router<Arc<Shared>> {
+pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     let host: Arc<Shared> = Arc::clone(shared);
     let kind = (session::OF_SERVER, SERVER_URL);
     let header = shared.config.console_user_header.clone();

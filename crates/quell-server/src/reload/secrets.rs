@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::health::Attempts;
 use crate::shared::Shared;
 use quell_host::file_watch::Watch;
+use quell_host::task;
 
 /// Files with secrets that a server follows.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +55,7 @@ impl Secrets {
     async fn reload(self, shared: &Arc<Shared>) -> bool {
         let shared = Arc::clone(shared);
         // On a thread that may wait for the disk.
-        let work = tokio::task::spawn_blocking(move || self.reload_now(&shared));
+        let work = task::run_blocking(move || self.reload_now(&shared));
         work.await.unwrap_or(false)
     }
 

@@ -130,7 +130,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             return;
         };
         let session = Arc::clone(&self.session);
-        self.jobs.spawn(async move {
+        self.start_job(async move {
             Done::Resigned(session.resign(&leadership, Vec::new(), Vec::new()).await)
         });
     }

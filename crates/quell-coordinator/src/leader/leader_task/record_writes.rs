@@ -48,7 +48,7 @@ impl<S: ConfigStore> LeaderTask<S> {
             }
         };
         let (session, conditions) = (Arc::clone(&self.session), unchanged(self.changed));
-        self.jobs.spawn(async move {
+        self.start_job(async move {
             let writes = vec![Write::put(key::RECORD, bytes)];
             let result = session.write(&leadership, conditions, writes).await;
             let record = Box::new(record);
@@ -62,7 +62,7 @@ impl<S: ConfigStore> LeaderTask<S> {
     }
 
     fn again(&mut self, epoch: u64, after: Duration) {
-        self.jobs.spawn(async move {
+        self.start_job(async move {
             sleep(after).await;
             Done::Again { epoch }
         });
@@ -71,7 +71,7 @@ impl<S: ConfigStore> LeaderTask<S> {
     /// Reads everything again, because a member knows more than this leader.
     pub(super) fn verify(&mut self, epoch: u64) {
         let (session, asked) = (Arc::clone(&self.session), self.now());
-        self.jobs.spawn(async move {
+        self.start_job(async move {
             Done::Verified {
                 asked,
                 epoch,
@@ -166,7 +166,7 @@ impl<S: ConfigStore> LeaderTask<S> {
                 reply_to.send(told).ok();
             }
             WriteOrigin::Desired if !is_written => {
-                self.jobs.spawn(async {
+                self.start_job(async {
                     sleep(AGAIN).await;
                     Done::Compare
                 });
