@@ -89,7 +89,7 @@ async fn larger_costs_are_refused_from_memory_and_smaller_ones_asked_for() {
 #[tokio::test]
 async fn what_another_node_forgives_shows_within_a_second() {
     let server = Server::start(&[]);
-    let ban = Ban::new(1, None, vec![3_600 * SECOND]).unwrap();
+    let ban = Ban::new(1, None, vec![36_000 * SECOND]).unwrap();
     let limits = [five_an_hour().with_ban(ban)];
     let node = Node::new(server.store(), rules(&limits));
     let other = Node::new(server.store(), rules(&limits));

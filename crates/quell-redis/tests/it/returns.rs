@@ -243,6 +243,8 @@ async fn a_process_that_starts_again_is_not_taken_for_the_one_before() {
     // Nobody asks for the rest any more.
     clock.advance(LIFE / 2);
     until_it("the second has, too", async || left().await == unused).await;
+    // Then nobody uses the first one's connection any more.
+    clock.advance(10 * SECOND);
     proxy.until_unused().await;
     assert_eq!(left().await, unused, "once");
 }
