@@ -399,19 +399,22 @@ impl Demo {
                 let seat = core.leads(now)?.record().seat(member);
                 Some(seat.map(|seat| seat.incarnation))
             });
-            if let Some(incarnation) = seat.await? {
-                let incarnation =
-                    incarnation.ok_or(DemoError::Gone("the dead node has no seat"))?;
-                let fence = Operation::Fence {
-                    member,
-                    incarnation,
-                };
-                match self.service.operate(fence).await {
-                    Err(ChangeError::Refused(_)) if perhaps_made => return Ok(()),
-                    Err(ChangeError::Unconfirmed) => perhaps_made = true,
-                    Err(ChangeError::Elsewhere { .. }) => {}
-                    made => return Ok(made?),
+            match seat.await? {
+                Some(Some(incarnation)) => {
+                    let fence = Operation::Fence {
+                        member,
+                        incarnation,
+                    };
+                    match self.service.operate(fence).await {
+                        Err(ChangeError::Unconfirmed) => perhaps_made = true,
+                        Err(ChangeError::Elsewhere { .. }) => {}
+                        made => return Ok(made?),
+                    }
                 }
+                // A node that is fenced has no seat any more.
+                Some(None) if perhaps_made => return Ok(()),
+                Some(None) => return Err(DemoError::Gone("the dead node has no seat")),
+                None => {}
             }
             sleep(PULSE).await;
         }
