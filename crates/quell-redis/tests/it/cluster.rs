@@ -251,19 +251,27 @@ async fn hung_seeds_hold_nobody_up() {
     assert!(subject.try_acquire(&query).await.unwrap().is_allow());
 }
 
-/// Number of times that clients were redirected from the wrong server.
-fn moved(cluster: &Cluster) -> u64 {
+/// Sum over all servers of a number in a section of INFO that begins a line.
+fn counted(cluster: &Cluster, section: &str, prefix: &str) -> u64 {
     let count = |server: &Server| -> u64 {
-        let said = server.command(&["INFO", "errorstats"]);
-        let line = |line: &str| {
-            line.strip_prefix("errorstat_MOVED:count=")?
-                .trim()
-                .parse()
-                .ok()
-        };
-        said.lines().find_map(line).unwrap_or(0)
+        let said = server.command(&["INFO", section]);
+        let mut numbers = said.lines().filter_map(|line| line.strip_prefix(prefix));
+        let number = numbers.next().and_then(|rest| rest.split(',').next());
+        number
+            .and_then(|number| number.trim().parse().ok())
+            .unwrap_or(0)
     };
     cluster.servers.iter().map(count).sum()
+}
+
+/// Number of times that clients were redirected from the wrong server.
+fn moved(cluster: &Cluster) -> u64 {
+    counted(cluster, "errorstats", "errorstat_MOVED:count=")
+}
+
+/// Number of times that clients asked for the map of slots.
+fn maps(cluster: &Cluster) -> u64 {
+    counted(cluster, "commandstats", "cmdstat_cluster|slots:calls=")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -278,12 +286,20 @@ async fn after_one_key_moved_it_is_known_where_the_others_are() {
     }
     // No calls are made while most slots of the first server move to the second.
     cluster.give_empty_slots(5_000);
-    let before = moved(&cluster);
+    let (before, maps_before) = (moved(&cluster), maps(&cluster));
+    let ask = async |user: u32| {
+        let query = Query::new("d").entry("user", format!("user-{user}"));
+        assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+    };
+    let mut users = 0..200;
+    while moved(&cluster) == before {
+        ask(users.next().expect("a key that moved")).await;
+    }
+    until_it("the map is read", async || maps(&cluster) > maps_before).await;
     until_it("all are asked where they are", async || {
         let before = moved(&cluster);
         for user in 0..200 {
-            let query = Query::new("d").entry("user", format!("user-{user}"));
-            assert!(subject.try_acquire(&query).await.unwrap().is_allow());
+            ask(user).await;
         }
         moved(&cluster) == before
     })
