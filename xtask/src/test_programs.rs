@@ -16,8 +16,8 @@ use cargo_metadata::Message;
 use crate::programs::{self, cargo};
 use crate::terminal;
 
-/// Programs that start servers, with their number of threads, the longest first. They run two at a time: each
-/// waits for half of its time.
+/// Programs that start servers, with their number of threads, the longest first. They run one at a time:
+/// what they start fills two processors.
 const WAITING: [(&str, &str); 4] = [
     ("quell-cli it", "6"),
     ("quell-redis it", "5"),
@@ -133,11 +133,11 @@ struct Job {
 /// Queue of a job, with its place in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// Two at a time.
+    /// One at a time.
     Waiting(usize),
     /// One at a time beside them, at the lowest priority.
     Computing(usize),
-    /// Behind whichever of these ends first.
+    /// Behind whichever of both ends first.
     Last,
 }
 
@@ -215,7 +215,7 @@ impl Job {
     }
 }
 
-/// Runs all jobs even if one fails, three at a time.
+/// Runs all jobs even if one fails, two at a time.
 fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
     let ended = Mutex::new((Vec::new(), say));
     jobs.sort_by_key(|job| job.turn);
@@ -242,7 +242,7 @@ fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()
         Ok(())
     };
     thread::scope(|scope| {
-        let workers = [&waiting, &waiting, &computing].map(|queue| scope.spawn(|| work(queue)));
+        let workers = [&waiting, &computing].map(|queue| scope.spawn(|| work(queue)));
         let mut ends = workers.into_iter().map(|worker| worker.join());
         ends.try_for_each(|end| end.unwrap_or_else(|_| bail!("a test program was lost")))
     })?;
