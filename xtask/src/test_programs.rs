@@ -21,7 +21,7 @@ use crate::terminal;
 const WAITING: [(&str, &str); 4] = [
     ("quell-cli it", "6"),
     ("quell-redis it", "5"),
-    ("quell-server it", "2"),
+    ("quell-server it", "6"),
     ("quell-coordinator it", "8"),
 ];
 
