@@ -14,10 +14,10 @@ use prost::Message;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Request {
-    /// What a member has of the rules that coordinators hand out. Missing: it has rules of its own.
+    /// Rules of coordinators that the member has. Missing: it has rules of its own.
     #[prost(message, optional, tag = "4")]
     pub rules: Option<RulesSeen>,
-    /// What a server says of its calls, every 2 s. Missing: what it said before still holds.
+    /// Report of a server about its calls, every 2 s. Missing: the one before still holds.
     #[prost(message, optional, tag = "5")]
     pub seen: Option<NodeSeen>,
     #[prost(oneof = "request::Kind", tags = "1, 2, 3")]
@@ -76,7 +76,8 @@ pub mod response {
     }
 }
 
-/// Versions are written as a number and a digest of the text: `7 1f2e3d4c5b6a`.
+/// Rules of coordinators that a member has. Versions are written as a number and a digest of the text:
+/// `7 1f2e3d4c5b6a`.
 #[derive(Clone, PartialEq, Message)]
 pub struct RulesSeen {
     /// The version in force; empty if none is.
@@ -85,29 +86,28 @@ pub struct RulesSeen {
     /// The version that it was given last; it need not be given again.
     #[prost(string, tag = "2")]
     pub known: String,
-    /// Why that is not in force.
+    /// Reason why that is not in force.
     #[prost(string, tag = "3")]
     pub refused: String,
     /// Missing: it runs no candidates.
     #[prost(message, optional, tag = "4")]
     pub candidate: Option<CandidateSeen>,
-    /// Each rule of the newest Judged, once the member has counted it.
+    /// Counts for each rule of the newest [`Judged`], once the member has counted it.
     #[prost(message, repeated, tag = "5")]
     pub answered: Vec<RuleAnswers>,
-    /// Whether the member says so; only then is it given Judged.
+    /// True if the member counts answers of rules; only then is it given [`Judged`].
     #[prost(bool, tag = "6")]
     pub counts: bool,
 }
 
-/// The rules of which the coordinator wants to know how calls are answered, in place of those before. They are
-/// named as domain/rule.
+/// Rules for which the member shall count answers, in place of those before, named as domain/rule.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Judged {
     #[prost(string, repeated, tag = "1")]
     pub rules: Vec<String>,
 }
 
-/// Calls since the process began to count.
+/// Answers to calls under a rule since the process began to count.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct RuleAnswers {
     #[prost(string, tag = "1")]
@@ -139,21 +139,24 @@ pub struct Rules {
 /// Rules that run in shadow beside those in force.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Candidate {
-    /// Never that of another one; 0: there is none.
+    /// Number of the candidate, never that of another one; 0: there is none.
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(string, tag = "2")]
     pub text: String,
-    /// What it changes, why, and who started it when (seconds since 1970).
+    /// Summary of its changes.
     #[prost(string, tag = "3")]
     pub change: String,
+    /// Reason that its author gave.
     #[prost(string, tag = "4")]
     pub note: String,
+    /// Person who started it.
     #[prost(string, tag = "5")]
     pub by: String,
+    /// Start, in seconds since 1970.
     #[prost(int64, tag = "6")]
     pub at: i64,
-    /// How many nodes share a limit that is new.
+    /// Number of nodes that share a limit that is new.
     #[prost(uint32, tag = "7")]
     pub nodes: u32,
     /// The version of the rules that it was made from; empty: there was none.
@@ -161,24 +164,24 @@ pub struct Candidate {
     pub from: String,
 }
 
-/// What came of a candidate since the member began to run it.
+/// Counts of a candidate since the member began to run it.
 #[derive(Clone, PartialEq, Message)]
 pub struct CandidateSeen {
-    /// The one that it was given last; 0: none.
+    /// Number of the candidate that it was given last; 0: none.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Why it does not run.
+    /// Reason why it does not run.
     #[prost(string, tag = "2")]
     pub refused: String,
     #[prost(uint64, tag = "3")]
     pub calls: u64,
-    /// Of those that were allowed.
+    /// Calls that were allowed and that the candidate would refuse.
     #[prost(uint64, tag = "4")]
     pub would_refuse: u64,
-    /// Of those that were refused.
+    /// Calls that were refused and that the candidate would allow.
     #[prost(uint64, tag = "5")]
     pub would_allow: u64,
-    /// Of domains that it does not have.
+    /// Calls of domains that the candidate does not have.
     #[prost(uint64, tag = "6")]
     pub unanswered: u64,
     /// The keys that it would refuse most often.
@@ -196,10 +199,10 @@ pub struct CandidateKey {
     pub at_most: u64,
 }
 
-/// What a server has decided lately, and whom it refuses.
+/// Decisions of a server in the last minute, and the keys that it refuses.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodeSeen {
-    /// Of the last minute.
+    /// Times of its decisions.
     #[prost(message, optional, tag = "1")]
     pub latency: Option<Latency>,
     /// The keys refused most often, at most 20.
@@ -208,25 +211,25 @@ pub struct NodeSeen {
     /// Any other key was refused at most so often.
     #[prost(uint64, tag = "3")]
     pub others_at_most: u64,
-    /// How far back refusals are counted.
+    /// Time for which refusals are counted, up to now.
     #[prost(uint64, tag = "4")]
     pub refused_ns: u64,
     /// Missing: they are not known, since the store does not answer.
     #[prost(message, optional, tag = "5")]
     pub bans: Option<Bans>,
-    /// Within the window of `latency`.
+    /// Outcomes within the window of `latency`.
     #[prost(message, optional, tag = "6")]
     pub outcomes: Option<Outcomes>,
 }
 
-/// How many calls were answered how; those that were answered degraded are among the others.
+/// Numbers of calls by outcome; those that were answered degraded are among the others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Outcomes {
     #[prost(uint64, tag = "1")]
     pub allowed: u64,
     #[prost(uint64, tag = "2")]
     pub denied: u64,
-    /// Allowed, and a rule in shadow would have refused them.
+    /// Calls that were allowed, and that a rule in shadow would have refused.
     #[prost(uint64, tag = "3")]
     pub would_refuse: u64,
     #[prost(uint64, tag = "4")]
@@ -239,10 +242,10 @@ pub struct Latency {
     /// The upper edges of the buckets, in nanoseconds, ascending; at most 64.
     #[prost(uint64, repeated, tag = "1")]
     pub edges_ns: Vec<u64>,
-    /// How many decisions are in each; the last is above all edges.
+    /// Number of decisions in each bucket; the last one is above all edges.
     #[prost(uint64, repeated, tag = "2")]
     pub counts: Vec<u64>,
-    /// Within so long.
+    /// Time in which they were made, up to now.
     #[prost(uint64, tag = "3")]
     pub window_ns: u64,
 }
@@ -253,7 +256,7 @@ pub struct Bans {
     /// At most 20, the longest first.
     #[prost(message, repeated, tag = "1")]
     pub bans: Vec<Ban>,
-    /// How many there are, with those that are not in the list.
+    /// Number of all bans, with those that are not in the list.
     #[prost(uint64, tag = "2")]
     pub total: u64,
 }
@@ -268,7 +271,7 @@ pub struct Ban {
     pub entries: Vec<KeyEntry>,
     #[prost(uint64, tag = "4")]
     pub left_ns: u64,
-    /// Empty unless an operator said why.
+    /// Reason that an operator gave; empty if none.
     #[prost(string, tag = "5")]
     pub reason: String,
 }
@@ -306,7 +309,7 @@ pub struct LimitName {
     pub name: String,
 }
 
-/// What a process may use before its first grant.
+/// Rights that a process has before its first grant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Kept {
     #[prost(uint64, tag = "1")]
@@ -560,7 +563,7 @@ pub struct Unknown {
     pub epoch: u64,
     #[prost(uint64, tag = "3")]
     pub retry_ns: u64,
-    /// Why a join is refused.
+    /// Reason why a join is refused.
     #[prost(message, optional, tag = "4")]
     pub no_seat: Option<NoSeat>,
 }
@@ -600,12 +603,12 @@ pub struct Elsewhere {
     pub leader: Option<u32>,
     #[prost(uint64, tag = "2")]
     pub retry_ns: u64,
-    /// Where the leader listens, as members reach it; empty if that is not known.
+    /// URL of the leader, as members reach it; empty if that is not known.
     #[prost(string, tag = "3")]
     pub url: String,
 }
 
-/// The file of a node: what its next start begins with. It is never sent.
+/// The file of a node, with which its next start begins. It is never sent.
 #[derive(Clone, PartialEq, Message)]
 pub struct NodeFile {
     #[prost(uint32, tag = "1")]

@@ -106,9 +106,12 @@ where
     T::ResponseBody: Body<Data = Bytes> + Send + 'static,
     <T::ResponseBody as Body>::Error: Into<StdError> + Send,
 {
-    /// Reads answers of at most [`MAX_MESSAGE`].
+    /// Reads answers of at most [`MAX_MESSAGE`], and sends no longer requests.
     pub fn new(channel: T) -> Self {
-        Self(Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE))
+        let grpc = Grpc::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE)
+            .max_encoding_message_size(MAX_MESSAGE);
+        Self(grpc)
     }
 
     /// Begins a stream.

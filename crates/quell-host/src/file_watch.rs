@@ -18,6 +18,7 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 
 use crate::task;
+
 /// Quiet after which a change is taken to be over: programs write files in several steps.
 const QUIET: Duration = Duration::from_millis(100);
 

@@ -1,13 +1,12 @@
 //! Task: work beside calls, in tasks of one type.
 //!
-//! Whoever spawns a future of a type of its own has the compiler make all of a task anew, thousands of instructions. A
-//! box costs nothing where no call waits for it.
+//! The compiler makes all of tokio's task anew for each type of future that is spawned. A box costs nothing where no
+//! call waits for it.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -32,12 +31,11 @@ pub fn spawn_in(tasks: &mut JoinSet<()>, work: impl Future<Output = ()> + Send +
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    fn spawn(work: Box<dyn FnOnce() + Send>) -> JoinHandle<()> {
-        tokio::task::spawn_blocking(work)
+    fn spawn(work: Box<dyn FnOnce() + Send>) {
+        drop(tokio::task::spawn_blocking(work));
     }
-    let answer = Arc::new(Mutex::new(None));
-    let own = Arc::clone(&answer);
-    let done = spawn(Box::new(move || *own.lock() = Some(work())));
-    done.await.ok()?;
-    answer.lock().take()
+    let (sender, answer) = oneshot::channel();
+    // Who waited may be gone by then.
+    spawn(Box::new(move || drop(sender.send(work()))));
+    answer.await.ok()
 }

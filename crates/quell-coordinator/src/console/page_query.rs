@@ -36,7 +36,7 @@ impl PageQuery {
         }
     }
 
-    /// The same wish with another limit, or from another node.
+    /// The same query with another limit, or from another node.
     pub(super) fn query(&self, limit: &str, from: usize) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("limit", limit);

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::token::{TokenDigest, TokenName};
-
 use crate::task;
+
 /// Passwords that are checked at a time. Each takes a processor for some tens of milliseconds, and up to
 /// 64 MiB.
 const AT_A_TIME: usize = 2;
