@@ -106,12 +106,9 @@ where
     T::ResponseBody: Body<Data = Bytes> + Send + 'static,
     <T::ResponseBody as Body>::Error: Into<StdError> + Send,
 {
-    /// Reads answers of at most [`MAX_MESSAGE`], and sends no longer requests.
+    /// Reads answers of at most [`MAX_MESSAGE`]. Requests have no bound here: the server says which it refuses.
     pub fn new(channel: T) -> Self {
-        let grpc = Grpc::new(channel)
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE);
-        Self(grpc)
+        Self(Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE))
     }
 
     /// Begins a stream.

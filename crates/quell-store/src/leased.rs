@@ -97,6 +97,8 @@ pub struct LeaseNumbers {
     pub held: u64,
     /// Units that this process has admitted, and the store is not known to have charged.
     pub pending: u64,
+    /// Keys about which the store is being asked.
+    pub asking: usize,
     /// Decisions from memory.
     pub decided: u64,
     /// Requests to the store for units, or to charge units.

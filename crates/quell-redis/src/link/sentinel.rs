@@ -304,11 +304,11 @@ mod tests {
             let sentinel = Fake::start(named.leak().as_bytes()).await;
             sentinel.answers.add_permits(Semaphore::MAX_PERMITS);
             let url = "redis://localhost".parse().unwrap();
-            let settings = Arc::new(Settings::new(&url, Duration::from_secs(1)));
+            let settings = Arc::new(Settings::new(&url, Duration::from_secs(3)));
             let subject = Arc::new(Sentinel::new(&[sentinel.address], "shop", settings));
             let node = subject.primary().await.unwrap();
             primary.answers.forget_permits(Semaphore::MAX_PERMITS);
-            let calls = primary.calls(&node, 16).await;
+            let calls = primary.calls(&node, MANY - 100).await;
             let late = Command::from(&cmd("PING"));
             // One answer after the other until the call ends, in pauses far shorter than it may take.
             let answer_others = async {
@@ -316,7 +316,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 loop {
-                    tokio::time::sleep(Duration::from_millis(80)).await;
+                    tokio::time::sleep(Duration::from_millis(10)).await;
                     primary.answers.add_permits(1);
                 }
             };

@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quell::clock::Clock;
@@ -28,26 +28,28 @@ use crate::limits::{SECOND, START, active, at, built};
 use crate::patience::{PATIENCE, until_it};
 use crate::server::Server;
 
-/// A clock of nodes and of their store that goes on when a call is made: a slow machine has as much time as it needs.
+/// A clock of nodes and of their store that goes on in steps: a slow machine has as much time as it needs.
 #[derive(Debug, Default)]
-pub(crate) struct CallClock(AtomicU64);
+pub(crate) struct StepClock(AtomicU64);
 
-/// Time between two calls: four times as many are made as the limit allows.
-const TICK: Duration = Duration::from_nanos(1_000_000_000 / (4 * RATE));
+/// Time from one round of calls to the next.
+const STEP: Duration = Duration::from_millis(50);
 
-impl CallClock {
-    /// Goes on by the time of one call.
-    pub(crate) fn tick(&self) {
-        self.advance(TICK);
-    }
-
+impl StepClock {
     pub(crate) fn advance(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap();
         self.0.fetch_add(nanos, Ordering::SeqCst);
     }
+
+    /// Goes on by a step once no node asks the store: to it, a request with an older time would be a clock that was
+    /// set back, which forgives what was charged since.
+    pub(crate) async fn step(&self, asking: impl Fn() -> usize) {
+        until_it("no request is under way", async || asking() == 0).await;
+        self.advance(STEP);
+    }
 }
 
-impl Clock for CallClock {
+impl Clock for StepClock {
     fn now(&self) -> Now {
         Now::from_nanos(START * 1_000 + self.0.load(Ordering::SeqCst))
     }
@@ -57,7 +59,7 @@ impl Clock for CallClock {
 #[derive(Clone)]
 pub(crate) struct Node {
     limiter: Arc<Limiter<LeasedStore<FallbackStore<RedisStore>>>>,
-    pub(crate) clock: Arc<CallClock>,
+    pub(crate) clock: Arc<StepClock>,
 }
 
 impl Deref for Node {
@@ -100,11 +102,11 @@ pub(crate) fn nodes_on(server: &Server, rung: Rung) -> [Node; 2] {
 }
 
 /// A node that leases this limit.
-pub(crate) fn node_over(store: RedisStoreBuilder, limit: Limit, clock: &Arc<CallClock>) -> Node {
+pub(crate) fn node_over(store: RedisStoreBuilder, limit: Limit, clock: &Arc<StepClock>) -> Node {
     node_with(store, limit, Rung::Leased(policy()), clock)
 }
 
-fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung, clock: &Arc<CallClock>) -> Node {
+fn node_with(store: RedisStoreBuilder, limit: Limit, rung: Rung, clock: &Arc<StepClock>) -> Node {
     let mut rules = declaring(&[limit], Some(OnFailure::Deny));
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
         rule.policy.rung = rung;
@@ -149,46 +151,42 @@ impl Counts {
     }
 }
 
-/// Two callers on each node ask about one key until these counts are enough, and then until they are refused.
+/// Calls that a caller has refused in one round.
+const REFUSED: u64 = 50;
+
+/// Two callers on each node ask about one key, round after round, until these counts are enough.
 pub(crate) async fn load(nodes: &[Node], is_enough: impl Fn(&Counts) -> bool) -> Counts {
-    let counts = Arc::new(Counts::default());
-    load_counted(nodes, &counts, is_enough).await;
+    let counts = Arc::default();
+    while !is_enough(&counts) {
+        round(nodes, &counts).await;
+    }
     Arc::into_inner(counts).expect("all callers have gone")
 }
 
-/// The same, for those who look at the counts meanwhile.
-pub(crate) async fn load_counted(
-    nodes: &[Node],
-    counts: &Arc<Counts>,
-    is_enough: impl Fn(&Counts) -> bool,
-) {
-    let is_over = Arc::new(AtomicBool::new(false));
+/// A round: each caller goes on until it was refused so often, and then time does.
+pub(crate) async fn round(nodes: &[Node], counts: &Arc<Counts>) {
     let mut callers = tokio::task::JoinSet::new();
     for node in nodes.iter().chain(nodes) {
         let (node, counts) = (node.clone(), Arc::clone(counts));
-        let is_over = Arc::clone(&is_over);
         callers.spawn(async move {
             let query = Query::new("d").entry("user", "hot");
-            loop {
-                let is_over = is_over.load(Ordering::Relaxed);
-                let is_allowed = node.try_acquire(&query).await.unwrap().is_allow();
-                let count = if is_allowed {
-                    &counts.allowed
-                } else {
-                    &counts.refused
+            let mut refused = 0;
+            while refused < REFUSED {
+                match node.try_acquire(&query).await.unwrap().is_allow() {
+                    true => counts.allowed.fetch_add(1, Ordering::Relaxed),
+                    false => {
+                        refused += 1;
+                        counts.refused.fetch_add(1, Ordering::Relaxed)
+                    }
                 };
-                count.fetch_add(1, Ordering::Relaxed);
-                node.clock.tick();
-                if is_over && !is_allowed {
-                    break;
-                }
                 tokio::task::yield_now().await;
             }
         });
     }
-    until_it("enough calls", async || is_enough(counts)).await;
-    is_over.store(true, Ordering::Relaxed);
     callers.join_all().await;
+    let asking = nodes.iter().map(|node| node.store());
+    let asking = || asking.clone().map(|store| store.lease_numbers().asking);
+    nodes[0].clock.step(|| asking().sum()).await;
 }
 
 /// A limit of every kind that can be leased.
@@ -296,7 +294,7 @@ pub(crate) async fn keep_the_bound(server: &mut Server, nodes: &[Node; 2]) {
     let begun = nodes[0].clock.now().monotonic;
     until_it("the key is decided in memory again", async || {
         let query = Query::new("d").entry("user", "hot");
-        nodes[0].clock.tick();
+        nodes[0].clock.advance(SECOND / 1_000);
         let verdict = nodes[0].try_acquire(&query).await.unwrap();
         verdict.is_allow() && !verdict.degraded
     })

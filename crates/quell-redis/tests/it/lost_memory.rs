@@ -2,7 +2,7 @@
 //! about a key says until when its state is there. What expired in its time, or was forgiven, is not lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -22,9 +22,9 @@ use quell_store::remote::RemoteStore;
 use quell_store::split::OwnedSet;
 
 use crate::fallback::scripts;
-use crate::leased::{Counts, RATE, leasable, load, load_counted, most, nodes_on, policy};
+use crate::leased::{Counts, RATE, leasable, load, most, nodes_on, policy, round};
 use crate::limits::{SECOND, START, active, at, built};
-use crate::patience::{PATIENCE, TIMEOUT, paced, until_it};
+use crate::patience::{PATIENCE, TIMEOUT, until_it};
 use crate::server::{Server, try_command};
 
 /// A charge of `cost` on a key whose state is known to exist until then.
@@ -205,7 +205,6 @@ async fn no_burst_comes_free_while_a_lease_lives() {
         let nodes = nodes_on(&server, rung);
         let begun = nodes[0].clock.now().monotonic;
         let counts = Arc::new(Counts::default());
-        let is_over = AtomicBool::new(false);
         // Whenever so much was admitted; not all is refused, so it goes on.
         let flushes = async {
             for times in 1..=8 {
@@ -214,21 +213,17 @@ async fn no_burst_comes_free_while_a_lease_lives() {
                 server.command(&["FLUSHALL"]);
             }
         };
-        let reservations = async {
-            let query = Query::new("d").entry("user", "hot");
-            let mut allowed = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let reserved = nodes[0].reserve(&query, SECOND, None).await.unwrap();
-                allowed += u64::from(reserved.is_allow());
-                paced().await;
-            }
-            allowed
-        };
         let load = async {
-            load_counted(&nodes, &counts, |counts| counts.allowed() > 9 * RATE / 4).await;
-            is_over.store(true, Ordering::Relaxed);
+            let query = Query::new("d").entry("user", "hot");
+            let mut reserved = 0;
+            while counts.allowed() <= 9 * RATE / 4 {
+                let reservation = nodes[0].reserve(&query, SECOND, None).await.unwrap();
+                reserved += u64::from(reservation.is_allow());
+                round(&nodes, &counts).await;
+            }
+            reserved
         };
-        let ((), (), reserved) = tokio::join!(flushes, load, reservations);
+        let ((), reserved) = tokio::join!(flushes, load);
         let (allowed, time) = (counts.allowed() + reserved, nodes[0].since(begun));
         println!("{}: {allowed} allowed in {time:?}", rung.name());
         assert!(allowed <= most(time), "{allowed} in {time:?}");

@@ -183,6 +183,14 @@ impl Machine {
         }
     }
 
+    /// Returns true while a request to the store is in flight.
+    pub(super) const fn is_asking(&self) -> bool {
+        match self {
+            Self::Leased(lease) => lease.is_asking(),
+            Self::Synced(key) => key.is_asking(),
+        }
+    }
+
     pub(super) const fn idle(&self, now: Monotonic) -> Duration {
         match self {
             Self::Leased(lease) => lease.idle(now),

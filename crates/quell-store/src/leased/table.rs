@@ -338,6 +338,7 @@ impl LeaseTable {
                 let (held, pending) = hot.machine.held_and_pending(now);
                 numbers.held += held;
                 numbers.pending += pending;
+                numbers.asking += usize::from(hot.machine.is_asking());
             }
         }
         numbers
