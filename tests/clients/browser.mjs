@@ -9,7 +9,7 @@ const AXE = readFileSync("node_modules/axe-core/axe.min.js", "utf8");
 export const PATIENCE = 150_000;
 
 export const browser = await chromium.launch({
-  executablePath: "/usr/bin/chromium",
+  executablePath: "/usr/bin/chromium-headless-shell",
   timeout: PATIENCE,
   args: [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking",

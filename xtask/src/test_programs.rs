@@ -16,8 +16,7 @@ use cargo_metadata::Message;
 use crate::programs::{self, cargo};
 use crate::terminal;
 
-/// Programs that start servers, with their number of threads, the longest first. They run one at a time:
-/// what they start fills two processors.
+/// Programs that start servers, with their number of threads, the longest first. They run two at a time.
 const WAITING: [(&str, &str); 4] = [
     ("quell-cli it", "6"),
     ("quell-redis it", "5"),
@@ -25,7 +24,7 @@ const WAITING: [(&str, &str); 4] = [
     ("quell-coordinator it", "8"),
 ];
 
-/// Programs that only compute. They run meanwhile, one at a time, with what those above leave idle.
+/// Programs that only compute. They run beside those above, one at a time, with what they leave idle.
 const COMPUTING: [&str; 5] = [
     "quell-store it",
     "quell-sim it",
@@ -133,11 +132,11 @@ struct Job {
 /// Queue of a job, with its place in it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// One at a time.
+    /// Two at a time.
     Waiting(usize),
     /// One at a time beside them, at the lowest priority.
     Computing(usize),
-    /// Behind whichever of both ends first.
+    /// Behind whichever ends first.
     Last,
 }
 
@@ -215,7 +214,7 @@ impl Job {
     }
 }
 
-/// Runs all jobs even if one fails, two at a time.
+/// Runs all jobs even if one fails, three at a time.
 fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
     let ended = Mutex::new((Vec::new(), say));
     jobs.sort_by_key(|job| job.turn);
@@ -242,7 +241,7 @@ fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()
         Ok(())
     };
     thread::scope(|scope| {
-        let workers = [&waiting, &computing].map(|queue| scope.spawn(|| work(queue)));
+        let workers = [&waiting, &waiting, &computing].map(|queue| scope.spawn(|| work(queue)));
         let mut ends = workers.into_iter().map(|worker| worker.join());
         ends.try_for_each(|end| end.unwrap_or_else(|_| bail!("a test program was lost")))
     })?;

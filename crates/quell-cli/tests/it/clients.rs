@@ -187,7 +187,7 @@ pub(crate) fn ioredis(port: u16) -> Command {
 
 /// Chromium: takes the pictures of the docs into a folder, after so many seconds.
 pub(crate) fn screenshots(folder: &str, seconds: u32) -> Command {
-    require("chromium");
+    require("chromium-headless-shell");
     let mut command = node_with("playwright-core");
     command.args(["screenshots.mjs", env!("CARGO_BIN_EXE_quell"), folder]);
     command.arg(seconds.to_string());
@@ -196,7 +196,7 @@ pub(crate) fn screenshots(folder: &str, seconds: u32) -> Command {
 
 /// Chromium: runs this part of a script that uses the console on a port.
 pub(crate) fn browser(script: &str, part: &str, port: u16) -> Command {
-    require("chromium");
+    require("chromium-headless-shell");
     let mut command = node_with("playwright-core");
     command.arg(folder().join(script));
     command.args([part, &port.to_string()]);

@@ -10,7 +10,7 @@ use crate::conformance::seeds;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_traces_in_one_slot_have_the_same_answers_as_in_one_process() {
     let cluster = Cluster::start(0);
-    for seed in seeds(8) {
+    for seed in seeds(4) {
         // Keys are spread by the part between braces.
         let name = format!("{{one-{seed}}}");
         let store = cluster.store().test_keys(&name).test_isolation().build();
@@ -23,7 +23,7 @@ async fn random_traces_in_one_slot_have_the_same_answers_as_in_one_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_traces_over_many_slots_have_the_same_answers_as_in_one_process() {
     let cluster = Cluster::start(0);
-    for seed in seeds(8) {
+    for seed in seeds(4) {
         let name = format!("one-{seed}");
         let store = cluster.store().test_keys(&name).test_isolation().build();
         let carries = Carries::AtOnce;
@@ -34,7 +34,7 @@ async fn random_traces_over_many_slots_have_the_same_answers_as_in_one_process()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_traces_over_many_slots_have_the_same_answers_as_among_many_processes() {
     let cluster = Cluster::start(0);
-    for seed in seeds(8) {
+    for seed in seeds(4) {
         let name = format!("many-{seed}");
         let store = cluster.store().test_keys(&name).clock(StoreClock::Caller);
         let carries = Carries::AtNextCall;
