@@ -28,7 +28,9 @@ pub(crate) fn cargo(root: &Path) -> Command {
 /// depend on is built once.
 pub(crate) fn share_target(command: &mut Command, target: &Path) {
     command.env("CARGO_TARGET_DIR", target);
-    command.env("CARGO_PROFILE_DEV_DEBUG", "false");
+    for profile in ["DEV", "DEV_BUILD_OVERRIDE"] {
+        command.env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only");
+    }
 }
 
 /// Runs a command to its end and shows its output as it comes.

@@ -228,9 +228,9 @@ fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()
         queues[queue].push(job);
     }
     let [waiting, computing, last] = queues.map(|jobs| Mutex::new(jobs.into_iter()));
-    let work = |first: &Mutex<std::vec::IntoIter<Job>>| -> Result<()> {
+    let work = |queues: [&Mutex<std::vec::IntoIter<Job>>; 3]| -> Result<()> {
         let take = |queue: &Mutex<std::vec::IntoIter<Job>>| queue.lock().ok()?.next();
-        while let Some(job) = take(first).or_else(|| take(&last)) {
+        while let Some(job) = queues.into_iter().find_map(take) {
             let job = job.run()?;
             if let Ok(mut ended) = ended.lock() {
                 let (all, say) = &mut *ended;
@@ -241,7 +241,12 @@ fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()
         Ok(())
     };
     thread::scope(|scope| {
-        let workers = [&waiting, &waiting, &computing].map(|queue| scope.spawn(|| work(queue)));
+        let orders = [
+            [&waiting, &last, &computing],
+            [&waiting, &last, &computing],
+            [&computing, &last, &waiting],
+        ];
+        let workers = orders.map(|queues| scope.spawn(move || work(queues)));
         let mut ends = workers.into_iter().map(|worker| worker.join());
         ends.try_for_each(|end| end.unwrap_or_else(|_| bail!("a test program was lost")))
     })?;
