@@ -24,7 +24,7 @@ const WAITING: [(&str, &str); 4] = [
     ("quell-coordinator it", "8"),
 ];
 
-/// Programs that only compute. They run beside those above, one at a time, with what they leave idle.
+/// Programs that only compute. They run beside those above, one at a time.
 const COMPUTING: [&str; 5] = [
     "quell-store it",
     "quell-sim it",
@@ -134,7 +134,7 @@ struct Job {
 enum Turn {
     /// Two at a time.
     Waiting(usize),
-    /// One at a time beside them, at the lowest priority.
+    /// One at a time beside them.
     Computing(usize),
     /// Behind whichever ends first.
     Last,
@@ -156,10 +156,6 @@ impl Job {
         let computing = COMPUTING.iter().position(|computing| *computing == name);
         let turn = (waiting.map(Turn::Waiting)).or(computing.map(Turn::Computing));
         let mut command = Command::new(&program.path);
-        if computing.is_some() {
-            command = Command::new("nice");
-            command.args(["-n", "19"]).arg(&program.path);
-        }
         command.current_dir(&program.folder);
         if let Some((_, threads)) = waiting.and_then(|place| WAITING.get(place)) {
             command.args(["--test-threads", threads]);
