@@ -288,11 +288,14 @@ impl Cluster {
             if let Some(node) = self.map.load().get(slot) {
                 return Ok(Arc::clone(node));
             }
-            search.bound(nobody, self.refresh(None)).await?;
-            if self.map.load().get(slot).is_none() {
-                let reason = format!("CLUSTERDOWN slot {slot} has no server");
-                search.pause(Failure::NotReady(reason)).await?;
-            }
+            let failure = match search.bound(nobody, self.refresh(None)).await {
+                Ok(()) if self.map.load().get(slot).is_some() => continue,
+                Ok(()) => Failure::NotReady(format!("CLUSTERDOWN slot {slot} has no server")),
+                // A look ends sooner than a call that has more time.
+                Err(failure @ (Failure::Unreachable(_) | Failure::NotReady(_))) => failure,
+                Err(failure) => return Err(failure),
+            };
+            search.pause(failure).await?;
         }
     }
 
@@ -491,7 +494,38 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
+    use quell_testkit::wait::until_it;
+    use tokio::sync::Semaphore;
+
+    use super::super::search::tests::{Fake, settings};
     use super::*;
+
+    /// A look at a silent server ends long before this call has to, which then looks again.
+    #[tokio::test]
+    async fn a_call_that_has_time_looks_again_for_the_slots() {
+        let server = Fake::start(b"+OK\r\n").await;
+        server.answers.add_permits(Semaphore::MAX_PERMITS);
+        let port = server.address.port;
+        let slots = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+        let seed = Fake::start(slots.leak().as_bytes()).await;
+        // It greets, and is silent then.
+        seed.answers.add_permits(2);
+        let cluster = Arc::new(Cluster::new(from_ref(&seed.address), settings()));
+        let ping = Command::from(&cmd("PING"));
+        let call = tokio::spawn({
+            let cluster = Arc::clone(&cluster);
+            async move { cluster.call(b"key", &ping).await }
+        });
+        until_it("it ends, or looks on another connection", async || {
+            call.is_finished() || seed.accepted.load(Ordering::Relaxed) > 1
+        })
+        .await;
+        seed.answers.add_permits(1_000);
+        let answer = call.await.unwrap();
+        assert!(answer.is_ok(), "{answer:?}");
+    }
 
     #[test]
     fn slots_are_those_of_redis() {

@@ -84,6 +84,8 @@ pub(super) async fn look_at(node: &Arc<Node>, command: &Cmd) -> Result<Value, Fa
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use futures_util::future::join_all;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -99,6 +101,8 @@ pub(super) mod tests {
         pub(crate) address: Address,
         /// Number of commands that it may answer.
         pub(crate) answers: Arc<Semaphore>,
+        /// Number of connections that were made to it.
+        pub(crate) accepted: Arc<AtomicUsize>,
     }
 
     impl Fake {
@@ -107,8 +111,11 @@ pub(super) mod tests {
             let address = Address::new("127.0.0.1", listener.local_addr().unwrap().port());
             let answers = Arc::new(Semaphore::new(0));
             let allowed = Arc::clone(&answers);
+            let accepted = Arc::<AtomicUsize>::default();
+            let made = Arc::clone(&accepted);
             tokio::spawn(async move {
                 while let Ok((mut stream, _)) = listener.accept().await {
+                    made.fetch_add(1, Ordering::Relaxed);
                     let allowed = Arc::clone(&allowed);
                     tokio::spawn(async move {
                         let mut bytes = [0; 4_096];
@@ -123,7 +130,11 @@ pub(super) mod tests {
                     });
                 }
             });
-            Self { address, answers }
+            Self {
+                address,
+                answers,
+                accepted,
+            }
         }
 
         /// Makes calls that may take for ever; returns when a connection has them all.
