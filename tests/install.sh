@@ -14,8 +14,8 @@ ${CARGO:-cargo} fmt --version >/dev/null 2>&1 || fail '`cargo fmt` is missing; r
 ${CARGO:-cargo} clippy --version >/dev/null 2>&1 || fail '`cargo clippy` is missing; run `rustup component add clippy`'
 
 # Debian packages, and a program or a file by which to tell that each is there. protobuf-compiler and
-# libprotobuf-dev are for the feature `etcd`; the console is tested in
-# Chromium without a window, which starts sooner than the whole.
+# libprotobuf-dev are for the feature `etcd`; the console is tested in Chromium without windows, which takes less of
+# the processor than the whole.
 packages='
 openssl openssl
 curl curl

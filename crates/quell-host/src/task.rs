@@ -35,7 +35,7 @@ pub async fn run_blocking<T: Send + 'static>(
         drop(tokio::task::spawn_blocking(work));
     }
     let (sender, answer) = oneshot::channel();
-    // Who waited may be gone by then.
+    // The caller may be gone by then.
     spawn(Box::new(move || drop(sender.send(work()))));
     answer.await.ok()
 }

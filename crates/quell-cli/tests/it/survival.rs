@@ -104,7 +104,7 @@ fn a_file_that_may_not_grow_is_told_and_ends_nobody() {
     let folder = Folder::new();
     let rules = folder.write("shop.yaml", &window_rules("shop", "5/day"));
     let (data, log) = (folder.path("data"), folder.path("decisions.log"));
-    // What it says comes through a pipe: the files into which a test reads it are no larger.
+    // Its log comes through a pipe, since the file in which a test collects it may be no larger.
     let script = format!(
         "exec 2> >(cat >&2); ulimit -f 2; exec \"$0\" serve --http 127.0.0.1:0 --resp off --rules '{rules}' \
          --data-dir '{data}' --snapshot-interval 100ms --decision-log '{log}'"

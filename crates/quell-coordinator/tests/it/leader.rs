@@ -7,20 +7,19 @@ use quell::clock::{Clock as _, ManualClock};
 use quell::rule_store::{Draft, Version, text_digest};
 use quell_coordinator::codec::CodecError;
 use quell_coordinator::leader::{
-    BandEdit, ChangeError, Changes, DesiredLimits, Ended, Leader, Outbox, Refused, Service, Status,
-    Step, WhatIf,
+    ChangeError, Changes, DesiredLimits, Ended, Leader, Outbox, Service, Status, WhatIf,
 };
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::session::{Leadership, Session, SessionOptions, key};
-use quell_coordinator::status::{FleetStatus, PreviewStatus, SharePreview};
+use quell_coordinator::status::{PreviewStatus, SharePreview};
 use quell_coordinator::store::{ConfigStore, EmbeddedStore, Transaction, Write};
 use quell_core::time::Now;
 use quell_shares::generation;
 use quell_shares::ledger::Operation;
 use quell_shares::message::{Grant, Join, Load, Report, Request, Response, Totals};
 use quell_shares::plan::{
-    Band, Fallback, Limit, LimitId, MICRO, MemberId, Name, PlanError, Quota, Record, ReturnSeats,
-    Size, Sizing, Stage, Timing,
+    Fallback, Limit, LimitId, MICRO, MemberId, PlanError, Quota, Record, ReturnSeats, Size, Sizing,
+    Timing,
 };
 use quell_testkit::wait::{paced_by, until, until_it};
 use tokio::sync::watch;
@@ -30,7 +29,6 @@ use crate::etcd::PATIENCE;
 use crate::faulty::{Faulty, until as watched};
 use crate::memory::Memory;
 use crate::paused;
-use crate::reopened::reopened;
 use crate::steady::SteadyClock;
 
 mod cuts;
@@ -283,9 +281,7 @@ pub(crate) fn rate(grant: &Grant) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_gets_the_limit_and_follows_its_changes() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let mut node = Node::join(&leader, 1).await;
     let (grant, _) = node.granted().await;
     assert!(
@@ -325,9 +321,7 @@ async fn a_member_gets_the_limit_and_follows_its_changes() {
 /// Shares follow demand, and static shares follow weights: of two nodes one wants everything.
 #[tokio::test(start_paused = true)]
 async fn a_preview_has_shares_by_demand_before_and_after() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, _want) = paused::start(store, "a");
+    let (_folder, leader, _want) = paused::alone();
     let mut busy = Node::join(&leader, 1).await;
     let mut idle = Node::join(&leader, 2).await;
     idle.demand = 0;
@@ -380,9 +374,7 @@ fn before_and_after_of(share: SharePreview) -> [f64; 4] {
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_admit_more_than_a_limit_are_noticed() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, _want) = paused::start(store, "a");
+    let (_folder, leader, _want) = paused::alone();
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     // Of 1,000 in a second.
@@ -398,9 +390,7 @@ async fn nodes_that_admit_more_than_a_limit_are_noticed() {
 
 #[tokio::test(start_paused = true)]
 async fn the_metrics_say_how_long_a_node_waits_for_its_share() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, _want) = paused::start(store, "a");
+    let (_folder, leader, _want) = paused::alone();
     let mut one = Node::join(&leader, 1).await;
     let mut two = Node::join(&leader, 2).await;
     let mut have = async |shares: [u64; 2]| {

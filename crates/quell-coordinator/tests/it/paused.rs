@@ -5,8 +5,9 @@ use std::sync::Arc;
 use quell::clock::Clock;
 use quell_coordinator::leader::{DesiredLimits, Leader};
 use quell_coordinator::session::{Session, SessionOptions};
-use quell_coordinator::store::ConfigStore;
+use quell_coordinator::store::{ConfigStore, EmbeddedStore};
 use quell_core::time::Now;
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,6 +28,14 @@ impl Clock for RuntimeClock {
 pub(crate) fn on_runtime(options: SessionOptions) -> SessionOptions {
     let clock = Arc::new(RuntimeClock(Instant::now()));
     SessionOptions { clock, ..options }
+}
+
+/// The only coordinator of a fleet, on a file in a folder that goes with it.
+pub(crate) fn alone() -> (TempDir, Leader, watch::Sender<DesiredLimits>) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
+    let (leader, want) = start(store, "a");
+    (folder, leader, want)
 }
 
 /// A coordinator whose session runs here as well.

@@ -261,6 +261,7 @@ fn is_primary(reply: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use quell_testkit::wait::paced_by;
     use tokio::sync::Semaphore;
 
     use super::super::search::tests::{Fake, MANY, settings};
@@ -316,7 +317,7 @@ mod tests {
                     tokio::task::yield_now().await;
                 }
                 loop {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    paced_by(Duration::from_millis(10)).await;
                     primary.answers.add_permits(1);
                 }
             };

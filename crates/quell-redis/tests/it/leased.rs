@@ -184,9 +184,9 @@ pub(crate) async fn round(nodes: &[Node], counts: &Arc<Counts>) {
         });
     }
     callers.join_all().await;
-    let asking = nodes.iter().map(|node| node.store());
-    let asking = || asking.clone().map(|store| store.lease_numbers().asking);
-    nodes[0].clock.step(|| asking().sum()).await;
+    let asking = |node: &Node| node.store().lease_numbers().asking;
+    let clock = &nodes[0].clock;
+    clock.step(|| nodes.iter().map(asking).sum()).await;
 }
 
 /// A limit of every kind that can be leased.

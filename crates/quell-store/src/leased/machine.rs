@@ -177,10 +177,7 @@ impl Machine {
     /// Returns true if the lease must not be dropped: a reply of the store is due, or the store has to
     /// charge something.
     pub(super) const fn is_busy(&self) -> bool {
-        match self {
-            Self::Leased(lease) => lease.is_asking(),
-            Self::Synced(key) => key.is_asking() || key.pending() > 0,
-        }
+        self.is_asking() || matches!(self, Self::Synced(key) if key.pending() > 0)
     }
 
     /// Returns true while a request to the store is in flight.

@@ -29,7 +29,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Scenarios in each run.
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 24;
 
 /// Time for which calls go on after the last outage.
 const AFTERWARDS: Duration = Duration::from_secs(5);

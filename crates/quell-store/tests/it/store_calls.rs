@@ -27,9 +27,10 @@ const SECONDS: u64 = 2;
 
 /// Excess over a limit in millionths, the number of servers, the number of them that are asked, and the
 /// load as a multiple of the limit.
-const LOADS: [(u32, u32, u64, u64); 5] = [
+const LOADS: [(u32, u32, u64, u64); 6] = [
     (10_000, 2, 2, 20),
     (10_000, 3, 3, 2),
+    (10_000, 3, 3, 50),
     (10_000, 3, 1, 20),
     (50_000, 3, 1, 2),
     (200_000, 8, 8, 20),

@@ -1,12 +1,18 @@
 //! Cuts of limits, which never wait and are never refused.
 
-use super::*;
+use quell_coordinator::codec::CodecError;
+use quell_coordinator::leader::{DesiredLimits, Leader, Refused, Status, WhatIf};
+use quell_coordinator::status::FleetStatus;
+use quell_shares::ledger::Operation;
+use quell_shares::plan::{MICRO, MemberId};
+use quell_testkit::wait::until_it;
+
+use super::{Node, rate, status, wanted};
+use crate::paused;
 
 #[tokio::test(start_paused = true)]
 async fn a_cut_does_not_wait_for_a_new_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     let before = status(&leader, |status| status.grants && status.members == 1).await;
@@ -43,9 +49,7 @@ async fn a_cut_does_not_wait_for_a_new_limit() {
 /// A fleet whose size follows its nodes, three of which are dead, is cut to what is less than a call for each.
 #[tokio::test(start_paused = true)]
 async fn a_cut_beside_dead_nodes_is_never_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let auto = |rates: &[u64]| DesiredLimits {
         seats: None,
         ..wanted(rates)
@@ -119,9 +123,7 @@ async fn older(leader: &Leader) -> (usize, bool) {
 /// While a member is silent the record keeps what it may follow, and the store takes so much.
 #[tokio::test(start_paused = true)]
 async fn a_cut_of_many_limits_is_never_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     want.send_replace(many(5_000, 100_000));
     let mut known = status(&leader, |status| status.limits.len() == 5_000).await;
     let silent = Node::join(&leader, 1).await;
@@ -143,7 +145,7 @@ async fn a_cut_of_many_limits_is_never_refused() {
     let mut third = Node::join(&leader, 3).await;
     let (grant, _) = third.granted().await;
     assert!(rate(&grant) <= 10_000 * MICRO, "{grant:?}");
-    // What nobody follows any more is forgotten, also if all of it was merged.
+    // The record forgets plans that nobody follows any more, also if all of them were merged.
     let service = leader.service();
     let merge = service.change(|record| {
         while record.merge_older() {}
@@ -154,21 +156,19 @@ async fn a_cut_of_many_limits_is_never_refused() {
     drop(silent);
     let gone = Operation::Deregister(MemberId(1));
     service.operate(gone).await.unwrap();
-    let end = Instant::now() + PATIENCE;
-    while older(&leader).await != (0, false) {
-        assert!(Instant::now() < end, "{:?}", older(&leader).await);
+    until_it("they are forgotten", async || {
         other.granted().await;
         third.granted().await;
-    }
+        older(&leader).await == (0, false)
+    })
+    .await;
     leader.shut_down().await.unwrap();
 }
 
 /// Limits that leave no room for the next change are refused before they are in force.
 #[tokio::test(start_paused = true)]
 async fn limits_that_leave_no_room_for_a_cut_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let before = status(&leader, |status| status.limits.len() == 1).await;
     let mut large = many(9_000, 100_000);
     for limit in &mut large.limits {

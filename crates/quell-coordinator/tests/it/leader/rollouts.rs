@@ -1,8 +1,21 @@
 //! Rollouts that leave their band, and those that do not.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::*;
+use quell_coordinator::leader::{BandEdit, Changes, DesiredLimits, Leader, Step};
+use quell_coordinator::status::FleetStatus;
+use quell_coordinator::store::EmbeddedStore;
+use quell_shares::message::Totals;
+use quell_shares::plan::{Band, MICRO, MemberId, Name, Stage};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::{Node, TTL, status, wanted};
+use crate::etcd::PATIENCE;
+use crate::faulty::Faulty;
+use crate::paused;
+use crate::reopened::reopened;
 
 /// A band of 5 % refused over the shortest window.
 fn at_most_five() -> BandEdit {
@@ -30,9 +43,7 @@ async fn fleet_status(leader: &Leader) -> FleetStatus {
 
 #[tokio::test(start_paused = true)]
 async fn a_rollout_that_leaves_its_band_is_taken_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let mut node = Node::join(&leader, 1).await;
     // What it refused before it follows the rollout does not count.
     node.ask_for(900, Duration::from_millis(200)).await;
@@ -125,9 +136,7 @@ async fn a_rollout_that_was_taken_back_is_counted_by_a_leader_that_leads_again()
 
 #[tokio::test(start_paused = true)]
 async fn a_step_with_a_band_that_is_too_short_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let mut node = Node::join(&leader, 1).await;
     node.granted().await;
     staged(&leader, &want, 500).await;
@@ -225,9 +234,7 @@ pub(super) async fn until_rules_are(leader: &Leader, digest: &str) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn rules_that_change_nothing_of_what_is_shared_are_put_into_force_and_wait_alike() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     let push = |digest: &str| want.send_modify(|wants| wants.rules = Some(digest.into()));
     status(&leader, |status| status.grants).await;
     assert_eq!(rules(&leader).await.0, None);
@@ -268,9 +275,7 @@ async fn rules_that_change_nothing_of_what_is_shared_are_put_into_force_and_wait
 
 #[tokio::test(start_paused = true)]
 async fn rules_do_not_wait_for_limits_that_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(folder.path().join("fleet.db")).unwrap();
-    let (leader, want) = paused::start(store, "a");
+    let (_folder, leader, want) = paused::alone();
     want.send_modify(|wants| wants.rules = Some("first".into()));
     until_rules_are(&leader, "first").await;
     want.send_modify(|wants| {
