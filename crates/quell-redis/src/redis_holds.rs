@@ -187,9 +187,10 @@ pub(crate) async fn wait_promoted(servers: &Servers, id: &HoldId) {
         let reads = due.iter().map(|(name, last)| async move {
             let mut read = cmd("XREAD");
             read.arg("COUNT").arg(MAX_MESSAGES);
-            read.arg("STREAMS").arg(&**name).arg(last);
-            if let Ok(reply) = servers.call(name, &read).await {
-                notifications.dispatch(name, reply);
+            read.arg("STREAMS").arg(&**name).arg(last.to_string());
+            match servers.call(name, &read).await {
+                Ok(reply) => notifications.dispatch(name, *last, reply),
+                Err(_) => notifications.failed(name),
             }
         });
         join_all(reads).await;
