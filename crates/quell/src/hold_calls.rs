@@ -65,6 +65,9 @@ fn summary(set: &LimitSet<'_>, placed: &Placed) -> (bool, Duration) {
     (is_refused, delay.unwrap_or_default())
 }
 
+/// Pause of a waiter that was told to ask for its turn while the store failed, before it asks again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// A turn that moves by less has not moved: a shared store reads another clock, and answers after a round trip.
 const TURN_JITTER: Duration = Duration::from_millis(100);
 
@@ -554,17 +557,25 @@ impl<S: HoldStore> Limiter<S> {
         wait: &Wait,
     ) -> StoreResult<Waited> {
         let mut end = wait.end;
+        // When the store is asked again that could not say how far the turn has moved.
+        let mut ask_again = None;
         loop {
-            let call = self.wait_until(id, end).await;
+            let until = ask_again.map_or(end, |at: Monotonic| at.min(end));
+            let call = self.wait_until(id, until).await;
             let now = self.now();
-            if call == Wakeup::Moved {
-                // If the store fails, or its turn has come, the last turn that it gave is kept.
-                if let Ok(Some((left, next))) = self.parts.store.advance(id, now).await {
-                    self.parts.waiters.wake(&next);
-                    if wait.is_too_long(now.monotonic, left) {
-                        return Ok(Waited::TooLong(left));
+            if call == Wakeup::Moved || now.monotonic < end {
+                ask_again = None;
+                match self.parts.store.advance(id, now).await {
+                    Ok(Some((left, next))) => {
+                        self.parts.waiters.wake(&next);
+                        if wait.is_too_long(now.monotonic, left) {
+                            return Ok(Waited::TooLong(left));
+                        }
+                        end = wait.end_after(now.monotonic, left);
                     }
-                    end = wait.end_after(now.monotonic, left);
+                    // Its turn has come, or somebody ended its hold.
+                    Ok(None) => end = end.min(wait.end_after(now.monotonic, Duration::ZERO)),
+                    Err(_) => ask_again = Some(now.monotonic.saturating_add(ASK_AGAIN)),
                 }
                 continue;
             }
