@@ -26,12 +26,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
+use crate::audit_trail::{AuditTrail, Author};
 use crate::gate::{Credentials, Denied, Gate, Peer, Permission};
 use crate::leader::{BandEdit, ChangeError, Service, Status, Step, WhatIf};
 use crate::metrics::Metrics;
 use crate::status::{FleetStatus, GenerationNumber, PreviewStatus};
 use crate::store::StoreError;
-use crate::trail::{Author, Trail};
 
 /// The longest body, in bytes: a change is a few fields.
 pub(crate) const MAX_BODY: usize = 16 * 1_024;
@@ -51,7 +51,7 @@ pub struct Admin {
     /// Host names that requests may be sent to, besides addresses and `localhost`.
     pub hosts: Vec<String>,
     /// Changes by people.
-    pub trail: Arc<Trail>,
+    pub trail: Arc<AuditTrail>,
     /// Budget of bodies.
     pub buffers: Arc<Budget>,
 }

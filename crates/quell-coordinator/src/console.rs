@@ -2,6 +2,7 @@
 //! sessions, is the one of servers; its changes are those of the API for operators.
 
 mod change;
+mod changes;
 mod chart;
 mod node_now;
 mod overview;
@@ -9,15 +10,14 @@ mod page_query;
 mod pages;
 mod rollout;
 mod tester;
-mod trail;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::{Admin, Change};
+use crate::audit_trail::Author;
 use crate::gate::Peer;
 use crate::status::FleetStatus;
-use crate::trail::Author;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
@@ -46,7 +46,7 @@ pub(crate) const MENU: Menu = &[
     ("Rules", "/console/rules"),
     ("Try it", tester::PATH),
     ("Rollout", rollout::PATH),
-    ("Changes", trail::PATH),
+    ("Changes", changes::PATH),
 ];
 
 /// Time between the updates of a live page.
@@ -87,7 +87,7 @@ impl Console {
             .route(HOME, get(overview::page))
             .route("/console/live", get(overview::live))
             .route(rollout::PATH, get(rollout::page).post(rollout::act))
-            .route(trail::PATH, get(trail::page))
+            .route(changes::PATH, get(changes::page))
             .route(tester::PATH, get(tester::page))
             .route("/console/preview", get(pages::preview))
             .route("/console/register", get(pages::register))

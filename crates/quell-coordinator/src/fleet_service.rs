@@ -223,7 +223,7 @@ impl MemberStream {
         let Err(end) = self.serve().await;
         if let Some(member) = self.member {
             self.service.rule_distribution().forget(member, self.stream);
-            self.service.seen().forget(member, self.stream);
+            self.service.call_reports().forget(member, self.stream);
         }
         if let StreamEnd::Told(status) = end {
             let remote = self.peer.as_ref().map(|peer| peer.remote.to_string());
@@ -246,7 +246,7 @@ impl MemberStream {
             .map_err(Status::permission_denied)?;
         let mut outbox = self.connect(member).await?;
         self.check(member)?;
-        self.hear(member, beside);
+        self.note(member, beside);
         self.pass(first).await?;
         let answers = self.answers.clone();
         let mut rules = self.service.rule_distribution().watch();
@@ -263,7 +263,7 @@ impl MemberStream {
                     }
                     self.check(member)?;
                     // Before the request, which has the rollout judged by it.
-                    self.hear(member, beside);
+                    self.note(member, beside);
                     self.pass(request).await?;
                     self.hand_out().await?;
                     self.hand_out_candidate(member).await?;
@@ -299,15 +299,15 @@ impl MemberStream {
     }
 
     /// Notes what the member says of its calls, and of the rules if it follows them.
-    fn hear(&mut self, member: MemberId, (rules, seen): Attachments) {
+    fn note(&mut self, member: MemberId, (rules, seen): Attachments) {
         self.member = Some(member);
         if let Some(seen) = seen {
-            self.service.seen().hear(member, self.stream, seen);
+            self.service.call_reports().note(member, self.stream, seen);
         }
         if let Some(seen) = rules {
             self.service
                 .rule_distribution()
-                .hear(member, self.stream, &seen);
+                .note(member, self.stream, &seen);
             // One given meanwhile is on its way.
             self.candidate = { self.candidate }.or(seen.candidate.map(|candidate| candidate.id));
             if seen.counts && self.judged.is_none() {

@@ -37,10 +37,10 @@ use tokio::task::JoinHandle;
 
 use self::leader_task::LeaderTask;
 use self::outbox::Outboxes;
+use crate::call_reports::CallReports;
 use crate::codec::CodecError;
 use crate::name::CoordinatorName;
 use crate::rule_distribution::RuleDistribution;
-use crate::seen::Seen;
 use crate::session::{Session, SessionOptions};
 #[cfg(feature = "etcd")]
 use crate::store::EtcdStore;
@@ -297,7 +297,7 @@ type Look = Box<dyn FnOnce(&Coordinator, &DesiredLimits, Monotonic) + Send>;
 
 /// Recent reports of members to a leader.
 #[derive(Clone, Debug, Default)]
-pub struct Heard {
+pub struct RecentReports {
     /// Each member's admissions of each limit.
     pub admitted: Admitted,
     /// Answers of all of them under each limit.
@@ -320,7 +320,7 @@ enum Message {
     Operate(Operation, ReplySender),
     RollOut(Step, Option<String>, ReplySender),
     Look(Look),
-    Heard(oneshot::Sender<Heard>),
+    RecentReports(oneshot::Sender<RecentReports>),
     HandOver(oneshot::Sender<()>),
 }
 
@@ -347,7 +347,7 @@ pub struct Leader {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
     rule_distribution: Arc<RuleDistribution>,
-    seen: Arc<Seen>,
+    seen: Arc<CallReports>,
     traffic: Arc<Traffic>,
     room: Arc<Semaphore>,
     task: JoinHandle<Result<(), Ended>>,
@@ -359,7 +359,7 @@ pub struct Service {
     messages: mpsc::Sender<Message>,
     status: watch::Receiver<Status>,
     rule_distribution: Arc<RuleDistribution>,
-    seen: Arc<Seen>,
+    seen: Arc<CallReports>,
     traffic: Arc<Traffic>,
     room: Arc<Semaphore>,
 }
@@ -604,9 +604,9 @@ impl Service {
     ///
     /// # Errors
     /// [`Stopped`].
-    pub async fn heard(&self) -> Result<Heard, Stopped> {
+    pub async fn recent_reports(&self) -> Result<RecentReports, Stopped> {
         let (reply_to, told) = oneshot::channel();
-        let sent = self.messages.send(Message::Heard(reply_to)).await;
+        let sent = self.messages.send(Message::RecentReports(reply_to)).await;
         sent.map_err(|_| Stopped)?;
         told.await.map_err(|_| Stopped)
     }
@@ -625,7 +625,7 @@ impl Service {
     }
 
     /// Connected nodes' reports on their calls.
-    pub(crate) fn seen(&self) -> &Seen {
+    pub(crate) fn call_reports(&self) -> &CallReports {
         &self.seen
     }
 

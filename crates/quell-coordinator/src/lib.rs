@@ -9,11 +9,11 @@
 //! * [`leader`]: the task that drives the state machine.
 //! * [`config_rules`]: rules in the configuration store, as versions.
 //! * [`rule_distribution`]: the rules that nodes are given, and what they say of them.
-//! * [`seen`]: what nodes say of their calls, added up.
+//! * [`call_reports`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.
 //! * [`listen`], [`fleet_service`]: the sockets, and the streams of members on them; [`gate`] says who may speak,
 //!   [`budget`] how many bytes they may take.
-//! * [`admin`]: the API for operators; [`status`], [`report`], [`metrics`] and [`trail`] are what it shows.
+//! * [`admin`]: the API for operators; [`status`], [`report`], [`metrics`] and [`audit_trail`] are what it shows.
 //!
 //! [`serve`] runs all of it, as a [`Config`] says: `quell fleet coordinator` does so, until a signal comes. A
 //! [`demo`] has nodes beside it.
@@ -22,9 +22,10 @@
 //! write to the store that is not fenced by the leader's key.
 
 pub mod admin;
+pub mod audit_trail;
 mod auth;
 pub mod budget;
-mod by_member;
+pub mod call_reports;
 pub mod clock;
 pub mod codec;
 pub mod config;
@@ -39,20 +40,19 @@ mod history;
 pub mod leader;
 pub mod limits;
 pub mod listen;
+mod member_reports;
 pub mod metrics;
 pub mod name;
 pub mod report;
 pub mod rule_distribution;
 mod rule_follower;
 mod rules_trouble;
-pub mod seen;
 mod serve;
 pub mod session;
 mod sockets;
 pub mod status;
 pub mod store;
 pub mod text_values;
-pub mod trail;
 
 pub use config::Config;
 pub use error::ServeError;

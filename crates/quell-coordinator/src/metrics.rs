@@ -67,8 +67,8 @@ impl Metrics {
         );
         if let Some(view) = view {
             fleet(&mut text, &view);
-            let heard = service.heard().await.unwrap_or_default();
-            answers(&mut text, &view, &heard.tallies);
+            let reports = service.recent_reports().await.unwrap_or_default();
+            answers(&mut text, &view, &reports.tallies);
         }
         text.0
     }

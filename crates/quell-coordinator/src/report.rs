@@ -7,7 +7,7 @@ use quell_host::refused_key::entry_words;
 use quell_host::wait;
 use quell_rules::ExactDuration;
 
-use crate::seen::CallsStatus;
+use crate::call_reports::CallsStatus;
 use crate::status::{BandStatus, FleetStatus, NodeState};
 
 /// Units per second, for people.

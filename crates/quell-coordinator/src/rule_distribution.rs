@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quell::rule_store::{Head, Version, text_digest};
+use quell_fleet::call_report::{LONGEST_WHY, MAX_ANSWERS, bounded_candidate};
 use quell_fleet::proto::{Candidate, CandidateSeen, RulesSeen};
-use quell_fleet::seen::{LONGEST_WHY, MAX_ANSWERS, bounded_candidate};
 use quell_fleet::wire_rules::MAX_RULES;
 use quell_shares::message::Totals;
 use quell_shares::plan::{MemberId, Name, Record};
 use tokio::sync::watch;
 
-use crate::by_member::ByMember;
+use crate::member_reports::MemberReports;
 use crate::rules_trouble::RulesTrouble;
 
 /// The most rules of which nodes say how calls were answered.
@@ -173,7 +173,7 @@ pub struct RuleDistribution {
     candidate: watch::Sender<Arc<Candidate>>,
     judged: watch::Sender<Arc<[Name]>>,
     trouble: Mutex<RulesTrouble>,
-    nodes: ByMember<NodeRules>,
+    nodes: MemberReports<NodeRules>,
     streams: AtomicU64,
 }
 
@@ -455,7 +455,7 @@ impl RuleDistribution {
     }
 
     /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
-    pub(crate) fn hear(&self, member: MemberId, stream: u64, seen: &RulesSeen) {
+    pub(crate) fn note(&self, member: MemberId, stream: u64, seen: &RulesSeen) {
         let refused: String = seen.refused.chars().take(LONGEST_WHY).collect();
         let candidate = seen.candidate.clone().map(bounded_candidate);
         let node = NodeRules {
@@ -464,7 +464,7 @@ impl RuleDistribution {
             candidate,
             answered: seen.counts.then(|| self.answered(seen)),
         };
-        self.nodes.hear(member, stream, node);
+        self.nodes.note(member, stream, node);
     }
 
     /// A stream has ended. What the member said on a newer one stays.
@@ -482,7 +482,7 @@ mod tests {
     use quell::rule_store::Draft;
     use quell_fleet::proto::{CandidateKey, RuleAnswers};
 
-    use quell_fleet::seen::MAX_KEYS;
+    use quell_fleet::call_report::MAX_KEYS;
 
     use super::*;
 
@@ -499,9 +499,9 @@ mod tests {
             rule_distribution.number_stream(),
             rule_distribution.number_stream(),
         );
-        rule_distribution.hear(member, old, &says("old"));
-        rule_distribution.hear(member, new, &says("new"));
-        rule_distribution.hear(member, old, &says("late"));
+        rule_distribution.note(member, old, &says("old"));
+        rule_distribution.note(member, new, &says("new"));
+        rule_distribution.note(member, old, &says("late"));
         assert_eq!(refused().as_deref(), Some("new"));
         rule_distribution.forget(member, old);
         assert_eq!(refused().as_deref(), Some("new"));
@@ -703,14 +703,14 @@ mod tests {
             ..RulesSeen::default()
         };
         let answered = |member| rule_distribution.of(MemberId(member)).unwrap().answered;
-        rule_distribution.hear(MemberId(1), 1, &says(true));
+        rule_distribution.note(MemberId(1), 1, &says(true));
         let totals = Totals {
             asked: 10,
             refused: 4,
             degraded: 1,
         };
         assert_eq!(answered(1), Some(BTreeMap::from([(name(2), totals)])));
-        rule_distribution.hear(MemberId(2), 1, &says(false));
+        rule_distribution.note(MemberId(2), 1, &says(false));
         assert_eq!(answered(2), None, "it does not count");
         rule_distribution.judge_rules((0..1_000).map(name));
         assert_eq!(rule_distribution.judged().len(), MAX_JUDGED);
@@ -735,9 +735,9 @@ mod tests {
             ..RulesSeen::default()
         };
         for (member, id) in [(1, 7), (2, 6), (3, 7)] {
-            rule_distribution.hear(MemberId(member), 1, &says(id));
+            rule_distribution.note(MemberId(member), 1, &says(id));
         }
-        rule_distribution.hear(MemberId(4), 1, &RulesSeen::default());
+        rule_distribution.note(MemberId(4), 1, &RulesSeen::default());
         let seen = rule_distribution.candidate_seen();
         let members: Vec<u32> = seen.iter().map(|(member, _)| member.0).collect();
         assert_eq!((members, seen[0].1.keys.len()), (vec![1, 3], MAX_KEYS));

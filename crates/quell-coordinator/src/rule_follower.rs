@@ -19,13 +19,13 @@ use quell_rules::{LoadedRules, Problem, TextFile, join_texts, load_from, parse_s
 use quell_shares::plan::Name;
 use tokio::sync::{Notify, watch};
 
+use crate::audit_trail::{AuditTrail, Author};
 use crate::config::{Config, EtcdAccess, Terms};
 use crate::config_rules::open_etcd;
 use crate::console::ROLLOUT;
 use crate::error::ServeError;
 use crate::leader::{Changes, DesiredLimits, Service};
 use crate::metrics::Metrics;
-use crate::trail::{Author, Trail};
 
 mod candidate;
 mod changed_rules;
@@ -42,7 +42,7 @@ pub(crate) struct RuleFollower {
     pub(crate) origin: Origin,
     pub(crate) terms: Terms,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) trail: Arc<Trail>,
+    pub(crate) trail: Arc<AuditTrail>,
     pub(crate) wanted: watch::Sender<DesiredLimits>,
     service: OnceLock<Service>,
     /// The rules in force. Held from reading to telling, so that older files never replace newer ones.
@@ -183,7 +183,7 @@ impl RuleFollower {
     /// If what was said is wrong, or the rules are.
     pub(crate) async fn read(
         config: &Config,
-        trail: Trail,
+        trail: AuditTrail,
     ) -> Result<(Self, Vec<Problem>), ServeError> {
         let origin = Origin::new(&config.rules, &config.rules_access)?;
         let terms = config.terms.clone();
@@ -265,7 +265,7 @@ impl RuleFollower {
             };
             if look == Look::Changed
                 && stored.read().await.is_ok()
-                && let Some((name, version)) = stored.said()
+                && let Some((name, version)) = stored.last_read()
             {
                 self.take(read_version(&name, &version), Some(version));
             }

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::{Admin, MAX_BODY};
+use crate::audit_trail::AuditTrail;
 use crate::auth::CoordinatorAuth;
 use crate::config::Config;
 use crate::console::{self, Console};
@@ -25,7 +26,6 @@ use crate::name::CoordinatorName;
 use crate::rule_follower::RuleFollower;
 use crate::session::SessionOptions;
 use crate::sockets::Sockets;
-use crate::trail::Trail;
 
 /// The most connections of nodes: as many as a fleet may have, and some that come again.
 const NODE_CONNECTIONS: usize = 12_000;
@@ -69,7 +69,7 @@ fn begin(
 async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
     config.check()?;
     let of_rules = RuleFollower::watch(&config.rules);
-    let trail = Trail::open(config.changes.clone());
+    let trail = AuditTrail::open(config.changes.clone());
     let (rules, warnings) = RuleFollower::read(&config, trail).await?;
     let rules = Arc::new(rules);
     let auth = Arc::new(CoordinatorAuth::open(&config.access)?);

@@ -17,13 +17,14 @@ use quell_shares::message::NoSeat;
 use quell_shares::plan::{Band, LimitId, MICRO, MemberId, Name, PlanError, Stage};
 use serde::{Deserialize, Serialize};
 
+use crate::call_reports::CallsStatus;
 use crate::leader::{
-    Admitted, Answered, Heard, Hearing, LATELY, LimitTally, Preview, Service, Status, part_of,
+    Admitted, Answered, Hearing, LATELY, LimitTally, Preview, RecentReports, Service, Status,
+    part_of,
 };
 use crate::name::CoordinatorName;
 use crate::rule_distribution::RuleDistribution;
 use crate::rules_trouble::texts;
-use crate::seen::CallsStatus;
 
 pub use crate::rules_trouble::RulesTrouble;
 
@@ -300,7 +301,7 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// True if it is to give up its part, also while it is silent.
     pub draining: bool,
-    /// Time since it was heard.
+    /// Time since it was reports.
     pub heard_ms_ago: u64,
     /// For how long its leases may still last; 0 if it has none.
     pub lease_left_ms: u64,
@@ -387,15 +388,15 @@ impl FleetStatus {
         });
         let (view, wanted) = view.await.ok().flatten().unzip();
         let (small, mark) = wanted.unzip();
-        let heard = service.heard().await.unwrap_or_default();
+        let reports = service.recent_reports().await.unwrap_or_default();
         let status = service.status().borrow().clone();
-        let mut found = Self::new(&status, view, &heard);
+        let mut found = Self::new(&status, view, &reports);
         found.wanted = mark;
         found.add_small_parts(small.unwrap_or_default());
         found.add_rules(service.rule_distribution());
         let seats: BTreeSet<u32> = found.nodes.iter().map(|node| node.member).collect();
         let has_seat = |member: MemberId| seats.contains(&member.0);
-        found.calls = service.seen().calls(has_seat);
+        found.calls = service.call_reports().calls(has_seat);
         found
     }
 
@@ -420,12 +421,12 @@ impl FleetStatus {
 
     /// The same of a coordinator and its rules, without asking the task that leads.
     pub(crate) fn troubles_of(service: &Service) -> Vec<String> {
-        let known = Self::new(&service.status().borrow(), None, &Heard::default());
+        let known = Self::new(&service.status().borrow(), None, &RecentReports::default());
         let rules = service.rule_distribution().trouble();
         known.troubles().chain(rules.texts()).collect()
     }
 
-    fn new(status: &Status, view: Option<FleetView>, heard: &Heard) -> Self {
+    fn new(status: &Status, view: Option<FleetView>, reports: &RecentReports) -> Self {
         let leader = status.leader.as_deref().and_then(|name| name.parse().ok());
         let leader = leader.map(|name: CoordinatorName| LeaderStatus {
             url: name.url,
@@ -461,7 +462,7 @@ impl FleetStatus {
             calls: None,
         };
         if let Some(view) = view {
-            found.fill(&view, heard);
+            found.fill(&view, reports);
         }
         found
     }
@@ -506,23 +507,25 @@ impl FleetStatus {
         });
     }
 
-    fn fill(&mut self, view: &FleetView, heard: &Heard) {
+    fn fill(&mut self, view: &FleetView, reports: &RecentReports) {
         self.epoch = Some(GenerationNumber(view.epoch));
         self.grants = view.grants;
         self.awaits_nodes = view.restored;
         self.revision = Some(GenerationNumber(view.revision));
         let rollout = view.rollout;
-        self.rollout = rollout.map(|rollout| RolloutStatus::new(rollout, view.staged, heard));
+        self.rollout = rollout.map(|rollout| RolloutStatus::new(rollout, view.staged, reports));
         self.taken_back = view.taken_back.as_ref().map(|back| TakenBackStatus {
             at_ms: back.at_ms,
             why: back.why.to_string(),
         });
         let limits = view.limits.iter();
-        self.limits = limits.map(|limit| LimitStatus::new(limit, heard)).collect();
+        self.limits = limits
+            .map(|limit| LimitStatus::new(limit, reports))
+            .collect();
         let names = view.limits.iter();
         let names: Vec<_> = names.map(|one| (one.limit, one.name.clone())).collect();
         let nodes = view.members.iter();
-        let nodes = nodes.map(|node| NodeStatus::new(node, &names, &heard.admitted));
+        let nodes = nodes.map(|node| NodeStatus::new(node, &names, &reports.admitted));
         self.nodes = nodes.collect();
         // A silent node's plan is not known: it may be dead.
         let applies = |node: &&NodeStatus| {
@@ -533,7 +536,7 @@ impl FleetStatus {
 }
 
 impl RolloutStatus {
-    fn new(rollout: RolloutView, nodes: usize, heard: &Heard) -> Self {
+    fn new(rollout: RolloutView, nodes: usize, reports: &RecentReports) -> Self {
         let (member, percent) = match rollout.stage {
             Stage::Member(member) => (Some(member.0), None),
             Stage::Percent(percent) => (None, Some(percent)),
@@ -545,7 +548,7 @@ impl RolloutStatus {
             nodes,
             band: rollout
                 .band
-                .map(|band| BandStatus::new(band, &heard.hearing)),
+                .map(|band| BandStatus::new(band, &reports.hearing)),
         }
     }
 }
@@ -598,8 +601,8 @@ impl LimitStatus {
         self.most_per_s.max(self.rate_per_s)
     }
 
-    fn new(limit: &LimitView, heard: &Heard) -> Self {
-        let tally = heard.tallies.get(&limit.limit).copied();
+    fn new(limit: &LimitView, reports: &RecentReports) -> Self {
+        let tally = reports.tallies.get(&limit.limit).copied();
         let LimitTally { total, lately } = tally.unwrap_or_default();
         let percent = |some| part_of(some, lately.asked).map(to_percent);
         Self {

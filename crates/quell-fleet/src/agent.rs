@@ -14,12 +14,12 @@
 //! The file is what the next start begins with: its floors, the number of this start, and the newest
 //! leader that it heard of. So a node admits its floor when nothing else is up.
 
+mod call_report_slot;
 mod connection;
 mod connector;
 mod file;
 mod fleet_rules;
 mod rights;
-mod seen;
 mod status;
 mod task;
 
@@ -37,11 +37,11 @@ use tokio::task::JoinHandle;
 
 pub use quell_shares::plan::MemberId;
 
+pub use self::call_report_slot::CallReportSlot;
 pub use self::connection::{CoordinatorUrl, Credentials, NotNamed, Token};
 pub use self::connector::Connector;
 pub use self::file::FileError;
 pub use self::fleet_rules::FleetRules;
-pub use self::seen::SeenSlot;
 pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
 
 use self::connection::Dialer;
@@ -98,7 +98,7 @@ enum AgentCommand {
 pub struct Fleet {
     shares: Shares,
     rules: Option<Arc<FleetRules>>,
-    seen: SeenSlot,
+    seen: CallReportSlot,
     commands: mpsc::Sender<AgentCommand>,
     status: watch::Receiver<Arc<FleetStatus>>,
     task: JoinHandle<()>,
@@ -138,7 +138,7 @@ impl Fleet {
         });
         let now = options.clock.monotonic();
         let member = Member::start(start, &snapshot, now);
-        let (shares, seen) = (Shares::new(), SeenSlot::default());
+        let (shares, seen) = (Shares::new(), CallReportSlot::default());
         let dialer = Dialer::new(options.coordinators, options.credentials, options.connector);
         let (commands, received) = mpsc::channel(4);
         let (show, status) = watch::channel(Arc::default());
@@ -176,7 +176,7 @@ impl Fleet {
 
     /// Slot in which a server puts its counts of calls.
     #[must_use]
-    pub const fn seen(&self) -> &SeenSlot {
+    pub const fn call_report(&self) -> &CallReportSlot {
         &self.seen
     }
 

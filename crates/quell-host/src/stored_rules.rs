@@ -147,7 +147,7 @@ impl StoredRules {
     }
 
     /// The version that was read last, with its name in messages.
-    pub fn said(&self) -> Option<(String, Arc<Version>)> {
+    pub fn last_read(&self) -> Option<(String, Arc<Version>)> {
         let latest = self.state.lock().latest.clone()?;
         let name = format!("{} version {}", self.url(), latest.number());
         Some((name, latest))

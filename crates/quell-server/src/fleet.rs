@@ -18,7 +18,7 @@ use crate::config::Config;
 use quell_host::rule_source::RuleSource;
 use quell_host::secret_source::SecretSource;
 
-pub(crate) mod seen;
+pub(crate) mod call_report;
 pub(crate) mod unshared;
 
 /// The name of the node's file in the data directory.

@@ -164,7 +164,7 @@ impl RuleSources {
     }
 
     fn load_with(&self, other: Option<(usize, &str)>) -> Result<LoadedRules, Vec<Problem>> {
-        let said: Vec<_> = self.stores().map(|stored| stored.said()).collect();
+        let said: Vec<_> = self.stores().map(|stored| stored.last_read()).collect();
         let mut said = said.iter().enumerate();
         let sources = self.parts.iter().filter_map(|part| match part {
             OpenSource::Path(path) => Some(Source::Path(path)),

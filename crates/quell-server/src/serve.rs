@@ -559,8 +559,8 @@ impl Server {
             task::spawn_in(&mut self.upkeep, of_fleet::follow(shared, rules));
         }
         if let Some(fleet) = &fleet {
-            let (shared, slot) = (Arc::clone(&self.shared), fleet.seen().clone());
-            task::spawn_in(&mut self.upkeep, fleet::seen::report(shared, slot));
+            let (shared, slot) = (Arc::clone(&self.shared), fleet.call_report().clone());
+            task::spawn_in(&mut self.upkeep, fleet::call_report::report(shared, slot));
         }
         self.fleet = fleet;
     }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use quell_coordinator::call_reports::CallsStatus;
 use quell_coordinator::report::{
     Kind, head, key_words, notes, now_ms, rate, state, troubles_and_others, whose, within,
 };
-use quell_coordinator::seen::CallsStatus;
 use quell_coordinator::status::{FleetStatus, LimitStatus, NodeStatus};
 use quell_host::refused_key::between;
 use quell_host::wait;

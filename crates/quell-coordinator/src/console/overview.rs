@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::seen::{CallsStatus, KeyStatus};
+use crate::call_reports::{CallsStatus, KeyStatus};
 use crate::status::{FleetStatus, LimitStatus, NodeStatus, ShareStatus};
 use askama::Template;
 use axum::extract::{Request, State};

@@ -45,12 +45,12 @@ pub(super) struct Exceeded {
 pub(super) struct Audit {
     limits: HashMap<LimitId, Audited>,
     /// By the number of a node and of its process.
-    heard: HashMap<(MemberId, u64), Heard>,
+    heard: HashMap<(MemberId, u64), LastReport>,
 }
 
 /// The last report of a process.
 #[derive(Debug)]
-struct Heard {
+struct LastReport {
     seq: u64,
     at: Monotonic,
     rates: HashMap<LimitId, Rate>,
@@ -142,7 +142,7 @@ impl Audit {
         };
         let others = || self.heard.keys().filter(|process| !is_seated(**process));
         if is_seated(process) || others().count() < MAX_OTHERS {
-            let heard = Heard {
+            let heard = LastReport {
                 seq: report.seq,
                 at: now,
                 rates: HashMap::new(),
@@ -168,7 +168,7 @@ impl Audit {
     }
 }
 
-impl Heard {
+impl LastReport {
     /// Counts what was admitted since the last report.
     fn count(&mut self, now: Monotonic, report: &Report) {
         for load in &report.loads {

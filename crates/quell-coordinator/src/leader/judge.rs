@@ -479,7 +479,7 @@ mod tests {
                 ..RulesSeen::default()
             };
             self.rule_distribution
-                .hear(MemberId(process.0), process.1, &seen);
+                .note(MemberId(process.0), process.1, &seen);
             self.hear_report(process);
         }
 

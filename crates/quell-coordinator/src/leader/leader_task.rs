@@ -26,7 +26,8 @@ use super::judge::Judge;
 use super::rejected_joins::RejectedJoins;
 use super::tally::ReportTally;
 use super::{
-    ChangeError, DesiredLimits, Edit, Ended, Heard, Message, Outboxes, Refused, ReplySender, Status,
+    ChangeError, DesiredLimits, Edit, Ended, Message, Outboxes, RecentReports, Refused,
+    ReplySender, Status,
 };
 use crate::rule_distribution::{RecordedRules, RuleDistribution};
 use crate::session::{Health, Leadership, Rollback, Session, key};
@@ -258,8 +259,8 @@ impl<S: ConfigStore> LeaderTask<S> {
                     Some(Message::Look(look)) => {
                         look(&self.core, &self.wanted.borrow(), self.now());
                     }
-                    Some(Message::Heard(reply_to)) => {
-                        reply_to.send(self.heard()).ok();
+                    Some(Message::RecentReports(reply_to)) => {
+                        reply_to.send(self.recent_reports()).ok();
                     }
                     Some(Message::HandOver(done)) => {
                         self.hand_over().await;
@@ -275,8 +276,8 @@ impl<S: ConfigStore> LeaderTask<S> {
     }
 
     /// Nodes' reports on their calls, as this leader heard them.
-    fn heard(&mut self) -> Heard {
-        Heard {
+    fn recent_reports(&mut self) -> RecentReports {
+        RecentReports {
             admitted: self.audit.admitted(self.now()),
             tallies: self.tally.tallies(),
             hearing: self.judge.hearing(),

@@ -37,14 +37,14 @@ pub(super) type TallyStep = Vec<(LimitId, Totals)>;
 /// Adds up what nodes with a seat say, under one leadership.
 #[derive(Debug)]
 pub(super) struct ReportTally {
-    heard: HashMap<MemberId, Heard>,
+    heard: HashMap<MemberId, LastReport>,
     totals: HashMap<LimitId, Totals>,
     lately: RecentAnswers,
 }
 
 /// The last report of a node.
 #[derive(Debug, Default)]
-struct Heard {
+struct LastReport {
     incarnation: u64,
     seq: u64,
     /// By the number of the limit.
@@ -72,9 +72,9 @@ impl ReportTally {
         }
         let known = self.heard.entry(report.member).or_default();
         if known.incarnation != report.incarnation {
-            *known = Heard {
+            *known = LastReport {
                 incarnation: report.incarnation,
-                ..Heard::default()
+                ..LastReport::default()
             };
         }
         if report.seq <= known.seq {

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use quell_coordinator::admin::{Admin, Change, WeightBody};
+use quell_coordinator::audit_trail::{AuditTrail, Author};
 use quell_coordinator::gate::Open;
 use quell_coordinator::leader::{DesiredLimits, Leader};
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::EmbeddedStore;
-use quell_coordinator::trail::{Author, Trail};
 use quell_testkit::wait::until_some;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -39,7 +39,7 @@ impl LeaderTask {
             gate: Arc::new(Open),
             metrics: Arc::default(),
             hosts: Vec::new(),
-            trail: Arc::<Trail>::default(),
+            trail: Arc::<AuditTrail>::default(),
             buffers: quell_host::budget::Budget::new(1 << 20),
         };
         Self {

@@ -11,6 +11,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use http::{Request as HttpRequest, StatusCode};
 use quell_coordinator::admin::Admin;
+use quell_coordinator::audit_trail::AuditTrail;
 use quell_coordinator::clock::boottime;
 use quell_coordinator::codec::encode_record;
 use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
@@ -18,7 +19,6 @@ use quell_coordinator::leader::{DesiredLimits, Ended, Leader};
 use quell_coordinator::metrics::Metrics;
 use quell_coordinator::status::FleetStatus;
 use quell_coordinator::store::{ConfigStore, Transaction, Write};
-use quell_coordinator::trail::Trail;
 use quell_fleet::proto::request::Kind;
 use quell_fleet::{proto, wire};
 use quell_shares::ledger::Operation;
@@ -414,7 +414,7 @@ impl Routes {
             gate: Arc::new(Roles),
             metrics: Arc::default(),
             hosts: Vec::new(),
-            trail: Arc::<Trail>::default(),
+            trail: Arc::<AuditTrail>::default(),
             buffers: quell_host::budget::Budget::new(1 << 20),
         };
         Self(Arc::new(admin).router(Router::new()))

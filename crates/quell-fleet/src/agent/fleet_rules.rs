@@ -13,7 +13,7 @@ use quell::rule_store::{
 use tokio::sync::watch;
 
 use super::file::{read_checked, replace};
-use crate::seen::{LONGEST_WHY, bounded_candidate};
+use crate::call_report::{LONGEST_WHY, bounded_candidate};
 use crate::{proto, wire_rules};
 
 /// First bytes of the file; the last byte is the version of the format.

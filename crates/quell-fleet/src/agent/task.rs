@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::AgentCommand;
+use super::call_report_slot::CallReportSlot;
 use super::connection::{CoordinatorUrl, Dialer, Link, refusal};
 use super::file::NodeFile;
 use super::fleet_rules::FleetRules;
 use super::rights::Rights;
-use super::seen::SeenSlot;
 use super::status::{FleetStatus, NodeState, Trouble};
 use crate::proto::response::Kind;
 use crate::{proto, wire};
@@ -62,7 +62,7 @@ pub(super) struct Task {
     rights: Rights,
     /// Rules of the fleet, if the node follows them.
     rules: Option<Arc<FleetRules>>,
-    seen: SeenSlot,
+    seen: CallReportSlot,
     clock: Arc<dyn Clock>,
     still: SuspendDetector,
     show: watch::Sender<Arc<FleetStatus>>,
@@ -95,7 +95,7 @@ impl Task {
         dialer: Dialer,
         file: Option<NodeFile>,
         damage: Option<String>,
-        (shares, rules, seen): (Shares, Option<Arc<FleetRules>>, SeenSlot),
+        (shares, rules, seen): (Shares, Option<Arc<FleetRules>>, CallReportSlot),
         clock: Arc<dyn Clock>,
         show: watch::Sender<Arc<FleetStatus>>,
     ) -> Self {

@@ -16,8 +16,8 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstEncoder};
 
 use super::WireError;
+use crate::call_report::{LONGEST_KEY, LONGEST_WHY, MAX_ANSWERS, MAX_EDGES, MAX_KEYS};
 use crate::proto;
-use crate::seen::{LONGEST_KEY, LONGEST_WHY, MAX_ANSWERS, MAX_EDGES, MAX_KEYS};
 
 /// Requests longer than this are decoded one at a time, so that their costs do not add up.
 const LARGE: usize = 64 * 1_024;

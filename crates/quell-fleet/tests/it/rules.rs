@@ -145,8 +145,8 @@ async fn a_node_says_what_it_was_told_of_its_calls() {
         at_most,
         ..proto::CandidateKey::default()
     };
-    node.seen().set(proto::NodeSeen::default());
-    node.seen().set(proto::NodeSeen {
+    node.call_report().set(proto::NodeSeen::default());
+    node.call_report().set(proto::NodeSeen {
         refused: vec![key(7); 10_000],
         ..proto::NodeSeen::default()
     });

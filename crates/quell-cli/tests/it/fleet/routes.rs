@@ -146,7 +146,7 @@ fn named(constant: &str, text: &str) -> String {
         ("HOME", "/console"),
         ("rollout::PATH", "/console/rollout"),
         ("tester::PATH", "/console/try"),
-        ("trail::PATH", "/console/changes"),
+        ("changes::PATH", "/console/changes"),
         ("LOGIN", "/console/login"),
         ("LOGOUT", "/console/logout"),
         ("EDIT", "/console/rules/edit"),

@@ -55,7 +55,7 @@ impl RulesHost for Shared {
         let stores = self.sources.stores();
         let place = |stored: &Arc<StoredRules>| RulesPlace {
             store: stored.store(),
-            newest: stored.said().map(|(_, version)| version),
+            newest: stored.last_read().map(|(_, version)| version),
             in_force: stored.status().version(),
         };
         stores.map(place).collect()

@@ -1,4 +1,4 @@
-//! Seen: what connected nodes say of their calls, added up: how long decisions take, whom the fleet refuses,
+//! Call reports: what connected nodes say of their calls, added up: how long decisions take, whom the fleet refuses,
 //! who is banned.
 //!
 //! Only what nodes say to this coordinator is known here, so the leader knows it and others do not. It is for
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::key::KeyName;
+use quell_fleet::call_report::{MAX_KEYS, bounded};
 use quell_fleet::proto::{Bans, NodeSeen};
-use quell_fleet::seen::{MAX_KEYS, bounded};
 use quell_shares::plan::MemberId;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::by_member::ByMember;
+use crate::member_reports::MemberReports;
 
 /// A node that has said nothing for so long is left out. Nodes say it every 2 s.
 const FRESH: Duration = Duration::from_secs(15);
@@ -100,13 +100,13 @@ pub struct BannedKey {
 
 /// Connected nodes' last reports, and times.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(ByMember<(Instant, Arc<NodeSeen>)>);
+pub(crate) struct CallReports(MemberReports<(Instant, Arc<NodeSeen>)>);
 
-impl Seen {
+impl CallReports {
     /// Notes what a member says on a stream, within bounds.
-    pub(crate) fn hear(&self, member: MemberId, stream: u64, seen: NodeSeen) {
-        let said = (Instant::now(), Arc::new(bounded(seen)));
-        self.0.hear(member, stream, said);
+    pub(crate) fn note(&self, member: MemberId, stream: u64, seen: NodeSeen) {
+        let report = (Instant::now(), Arc::new(bounded(seen)));
+        self.0.note(member, stream, report);
     }
 
     /// A stream has ended.
@@ -287,9 +287,9 @@ mod tests {
     use super::*;
 
     fn calls(said: Vec<NodeSeen>) -> CallsStatus {
-        let seen = Seen::default();
+        let seen = CallReports::default();
         for (member, said) in (1..).zip(said) {
-            seen.hear(MemberId(member), 1, said);
+            seen.note(MemberId(member), 1, said);
         }
         seen.calls(|_| true).unwrap()
     }
@@ -434,12 +434,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_ban_that_several_nodes_know_is_one() {
-        let seen = Seen::default();
+        let seen = CallReports::default();
         let on_store = banned(vec![ban("ann", 60, "abuse"), ban("bob", 9, "")], 2);
-        seen.hear(MemberId(1), 1, on_store.clone());
-        seen.hear(MemberId(2), 1, on_store);
-        seen.hear(MemberId(3), 1, banned(vec![ban("cid", 90, "")], 31));
-        seen.hear(MemberId(4), 1, NodeSeen::default());
+        seen.note(MemberId(1), 1, on_store.clone());
+        seen.note(MemberId(2), 1, on_store);
+        seen.note(MemberId(3), 1, banned(vec![ban("cid", 90, "")], 31));
+        seen.note(MemberId(4), 1, NodeSeen::default());
         let sum = || seen.calls(|_| true).unwrap();
         let shown = |sum: &CallsStatus| -> Vec<_> {
             let bans = sum.bans.iter();
@@ -473,10 +473,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nodes_that_are_gone_silent_or_without_a_seat_are_not_counted() {
-        let seen = Seen::default();
+        let seen = CallReports::default();
         assert_eq!(seen.calls(|_| true), None);
         for member in 1..=3 {
-            seen.hear(MemberId(member), 5, NodeSeen::default());
+            seen.note(MemberId(member), 5, NodeSeen::default());
         }
         let count = || {
             let calls = seen.calls(|member| member != MemberId(3));

@@ -1,8 +1,8 @@
-//! Trail: what people changed through this coordinator, and what its leader took back.
+//! Changes: what people changed through this coordinator, and what its leader took back.
 
 use std::sync::Arc;
 
-use crate::trail::Noted;
+use crate::audit_trail::AuditEntry;
 use askama::Template;
 use axum::extract::{Request, State};
 use quell_host::console::page::PageResult;
@@ -14,7 +14,7 @@ pub(super) const PATH: &str = "/console/changes";
 #[derive(Template)]
 #[template(path = "fleet/changes.html")]
 struct ChangesPage {
-    changes: Vec<Noted>,
+    changes: Vec<AuditEntry>,
 }
 
 pub(super) async fn page(State(console): State<Arc<Console>>, request: Request) -> PageResult {

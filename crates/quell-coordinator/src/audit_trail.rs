@@ -1,4 +1,4 @@
-//! Trail: what people changed through this coordinator, for its console. Its log has all of it.
+//! Audit trail: what people changed through this coordinator, for its console. Its log has all of it.
 //!
 //! With a file the last changes survive a restart. It is a list for people, so a file that cannot be read or
 //! written is in the way of nothing: that is logged.
@@ -24,7 +24,7 @@ const LONGEST: usize = 1_000;
 
 /// A change by somebody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Noted {
+pub struct AuditEntry {
     /// Time, in milliseconds since 1970.
     pub at_ms: u64,
     /// Author.
@@ -53,18 +53,18 @@ const LEADER: &str = "the leader";
 
 /// The last changes.
 #[derive(Debug, Default)]
-pub struct Trail {
-    changes: Mutex<VecDeque<Noted>>,
+pub struct AuditTrail {
+    changes: Mutex<VecDeque<AuditEntry>>,
     file: Option<PathBuf>,
     /// Held while the file is written.
     writing: Mutex<()>,
 }
 
-impl Trail {
+impl AuditTrail {
     /// The changes in this file, to which further ones are added.
     #[must_use]
     pub fn open(file: Option<PathBuf>) -> Self {
-        let read = |file: &PathBuf| read_json::<VecDeque<Noted>>(file);
+        let read = |file: &PathBuf| read_json::<VecDeque<AuditEntry>>(file);
         let kept = file.as_ref().map_or_else(|| Ok(VecDeque::new()), read);
         let mut changes = kept.unwrap_or_else(|error| {
             let file = file.as_ref().map(|file| file.display());
@@ -92,7 +92,7 @@ impl Trail {
     /// pushes nothing else out.
     pub(crate) fn note_unconfirmed(&self, author: &Author, what: &str) {
         let what = format!("{what} (not confirmed: perhaps it was not made)");
-        let is_it = |last: &Noted| (&last.what, &last.by) == (&what, &author.by);
+        let is_it = |last: &AuditEntry| (&last.what, &last.by) == (&what, &author.by);
         if !lock(&self.changes).front().is_some_and(is_it) {
             self.note(author, what);
         }
@@ -100,7 +100,7 @@ impl Trail {
 
     /// Notes that a leader took a rollout back, unless that is noted.
     pub(crate) fn note_taken_back(&self, back: TakenBackStatus) {
-        let is_it = |noted: &Noted| (noted.at_ms, &*noted.by) == (back.at_ms, LEADER);
+        let is_it = |noted: &AuditEntry| (noted.at_ms, &*noted.by) == (back.at_ms, LEADER);
         if !lock(&self.changes).iter().any(is_it) {
             let author = Author {
                 by: LEADER.to_owned(),
@@ -113,7 +113,7 @@ impl Trail {
 
     fn add(&self, at_ms: u64, author: &Author, what: String) {
         let cut = |text: &str| text.chars().take(LONGEST).collect();
-        let noted = Noted {
+        let noted = AuditEntry {
             at_ms,
             by: author.by.clone(),
             from: author.from.clone(),
@@ -140,7 +140,7 @@ impl Trail {
 
     /// The newest first.
     #[must_use]
-    pub fn list(&self) -> Vec<Noted> {
+    pub fn list(&self) -> Vec<AuditEntry> {
         lock(&self.changes).iter().cloned().collect()
     }
 
@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    fn note(trail: &Trail, by: &str, what: &str, why: String) {
+    fn note(trail: &AuditTrail, by: &str, what: &str, why: String) {
         let author = Author {
             by: by.to_owned(),
             from: "127.0.0.1".to_owned(),
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_a_leader_took_back_is_noted_once_and_stays() {
-        let trail = Trail::default();
+        let trail = AuditTrail::default();
         let back = |at_ms| TakenBackStatus {
             at_ms,
             why: "`api` refused 12 %".to_owned(),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_is_tried_again_and_again_is_noted_once() {
-        let trail = Trail::default();
+        let trail = AuditTrail::default();
         let [ada, bob] = ["ada", "bob"].map(|by| Author {
             by: by.to_owned(),
             ..Author::default()
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_last_changes_are_kept_the_newest_first() {
-        let trail = Trail::default();
+        let trail = AuditTrail::default();
         for number in 0..=MOST {
             note(&trail, "ada", &number.to_string(), String::new());
         }
@@ -234,17 +234,17 @@ mod tests {
 
     #[test]
     fn a_file_beside_it_is_another_one() {
-        let beside = |file: &str| Trail::open(Some(file.into())).beside("shares");
+        let beside = |file: &str| AuditTrail::open(Some(file.into())).beside("shares");
         assert_eq!(beside("fleet.changes"), Some("fleet.shares".into()));
         assert_eq!(beside("fleet.shares"), None);
-        assert_eq!(Trail::default().beside("shares"), None);
+        assert_eq!(AuditTrail::default().beside("shares"), None);
     }
 
     #[test]
     fn changes_survive_a_restart_and_a_damaged_file_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("changes.json");
-        let open = || Trail::open(Some(file.clone()));
+        let open = || AuditTrail::open(Some(file.clone()));
         note(&open(), "ada", "quell fleet drain 1", "x".repeat(5_000));
         let again = open();
         note(&again, "bob", "quell fleet drain 2", String::new());

@@ -1,15 +1,15 @@
-//! Seen: where a server puts what it says of its calls. The next request takes it along.
+//! Call report slot: where a server puts what it says of its calls. The next request takes it along.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::call_report::bounded;
 use crate::proto::NodeSeen;
-use crate::seen::bounded;
 
 /// Slot for a server's counts of its calls, until they are sent. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct SeenSlot(Arc<Mutex<Option<NodeSeen>>>);
+pub struct CallReportSlot(Arc<Mutex<Option<NodeSeen>>>);
 
-impl SeenSlot {
+impl CallReportSlot {
     /// Says it with the next report, in place of what was not sent yet. A node that never calls this says
     /// nothing of its calls.
     pub fn set(&self, seen: NodeSeen) {

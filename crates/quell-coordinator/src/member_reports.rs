@@ -1,4 +1,4 @@
-//! By member: what members say on their streams, for as long as those last.
+//! Member reports: what members say on their streams, for as long as those last.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,24 +7,24 @@ use quell_shares::plan::MemberId;
 
 /// Last report of each connected member, with the number of the stream that it came on.
 #[derive(Debug)]
-pub(crate) struct ByMember<T>(Mutex<BTreeMap<MemberId, (u64, T)>>);
+pub(crate) struct MemberReports<T>(Mutex<BTreeMap<MemberId, (u64, T)>>);
 
-impl<T> Default for ByMember<T> {
+impl<T> Default for MemberReports<T> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<T> ByMember<T> {
+impl<T> MemberReports<T> {
     pub(crate) fn all(&self) -> MutexGuard<'_, BTreeMap<MemberId, (u64, T)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes what a member says on a stream. An older stream than the one heard last says nothing new.
-    pub(crate) fn hear(&self, member: MemberId, stream: u64, said: T) {
+    pub(crate) fn note(&self, member: MemberId, stream: u64, report: T) {
         let mut all = self.all();
         if all.get(&member).is_none_or(|(last, _)| *last <= stream) {
-            all.insert(member, (stream, said));
+            all.insert(member, (stream, report));
         }
     }
 

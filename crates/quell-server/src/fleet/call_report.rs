@@ -1,4 +1,4 @@
-//! Seen: what coordinators are told of this server's calls: how long decisions take, whom it refuses, who is
+//! Call report: what coordinators are told of this server's calls: how long decisions take, whom it refuses, who is
 //! banned.
 //!
 //! It is gathered beside the reports, which take along what is there and wait for nothing.
@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quell_fleet::agent::SeenSlot;
+use quell_fleet::agent::CallReportSlot;
+use quell_fleet::call_report::MAX_KEYS;
 use quell_fleet::proto::{Ban, Bans, CandidateKey, KeyEntry, Latency, NodeSeen, Outcomes};
-use quell_fleet::seen::MAX_KEYS;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::access::Caller;
@@ -31,7 +31,7 @@ const READINGS: usize = 31;
 type Reading = (Instant, Counts);
 
 /// Tells coordinators, for ever.
-pub(crate) async fn report(shared: Arc<Shared>, slot: SeenSlot) {
+pub(crate) async fn report(shared: Arc<Shared>, slot: CallReportSlot) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut readings = VecDeque::<Reading>::new();
@@ -128,7 +128,7 @@ fn nanos(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use quell_fleet::seen::bounded;
+    use quell_fleet::call_report::bounded;
 
     use super::*;
     use crate::metrics::Metrics;

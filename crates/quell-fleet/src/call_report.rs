@@ -1,4 +1,4 @@
-//! Seen: the bounds of what a server says of its calls, for those who send it and those who read it.
+//! Call report: the bounds of what a server says of its calls, for those who send it and those who read it.
 
 use crate::proto::{Ban, CandidateSeen, Latency, NodeSeen};
 
