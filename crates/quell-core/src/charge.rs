@@ -265,6 +265,24 @@ impl<'r> LimitSet<'r> {
         Verdict::combine(decided.filter_map(named))
     }
 
+    /// As [`LimitSet::combine`], but only for the charges of one descriptor, given by its index in the
+    /// query. A charge that several descriptors share counts for each of them.
+    #[must_use]
+    pub fn combine_descriptor(&self, descriptor: usize, decisions: &[Decision]) -> Verdict {
+        let Some(origins) = &self.origins else {
+            return match descriptor {
+                0 => self.combine(decisions),
+                _ => Verdict::default(),
+            };
+        };
+        let origins = origins.pairs.iter();
+        let origins = origins.filter(|origin| origin.descriptor == descriptor);
+        Verdict::combine(origins.filter_map(|DescriptorOrigin { place, .. }| {
+            let decided = (self.charges().get(*place)?, decisions.get(*place)?);
+            named(decided)
+        }))
+    }
+
     /// Number of descriptors of the query.
     #[must_use]
     pub fn descriptors(&self) -> usize {

@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use crate::decision::{Decision, RetryAfter};
 use crate::descriptor::Query;
-use crate::rule::{DescriptorReader, RuleSet};
+use crate::rule::RuleSet;
 use crate::verdict::Verdict;
 
 /// The name of the field with the limits, as HTTP/2 writes it.
@@ -59,18 +59,14 @@ impl<'a> RateLimitItem<'a> {
     /// removed meanwhile is left out.
     #[must_use]
     pub fn for_verdict(rules: &RuleSet, query: &Query<'_>, verdict: &'a Verdict) -> Vec<Self> {
-        let in_force = rules.domain(query.domain());
         let with_say = verdict.decisions.iter().filter(|decided| !decided.shadow);
         let items = with_say.filter_map(|decided| {
-            let rule = in_force
-                .iter()
-                .find(|rule| rule.rule().name == decided.rule)?;
             let mut descriptors = query.descriptors().iter();
-            let active = descriptors
-                .find_map(|descriptor| rule.limit_for(&DescriptorReader::new(descriptor)))?;
+            let limit =
+                descriptors.find_map(|one| rules.limit_of(query.domain(), &decided.rule, one))?;
             Some(Self {
                 rule: &decided.rule,
-                window: active.limit.full_refill(),
+                window: limit.full_refill(),
                 unit: None,
                 partition_key: None,
                 rung: decided.rung,

@@ -310,6 +310,33 @@ impl<S: Store> Limiter<S> {
         Ok(self.conclude(operation, query, &set, &answer, id.as_ref(), now))
     }
 
+    /// As [`Limiter::ask`], and returns the verdict on the whole query and one for each of its
+    /// descriptors, in their order: that of the limits which apply to it. If a refusal that is
+    /// remembered decides the query, the store is not asked about the other descriptors, so their
+    /// verdicts have no decisions.
+    ///
+    /// # Errors
+    /// As [`Limiter::ask`].
+    pub async fn ask_each(
+        &self,
+        operation: Operation,
+        query: &Query<'_>,
+        now: Now,
+    ) -> Result<(Verdict, Vec<Verdict>), AskError> {
+        let rules = self.parts.rules.load_full();
+        let set = self.plan(&rules, query, now)?;
+        let id = permit_id(operation, query, &set);
+        let charges = Charges::new(&set, id.as_ref());
+        let answer = self.parts.store.decide(charges, operation, now).await?;
+        let verdict = self.conclude(operation, query, &set, &answer, id.as_ref(), now);
+        let known = known(&set, answer.places.as_deref());
+        let each = (0..query.descriptors().len()).map(|descriptor| Verdict {
+            degraded: answer.degraded,
+            ..known.combine_descriptor(descriptor, &answer.decisions)
+        });
+        Ok((verdict, each.collect()))
+    }
+
     /// Resolves a query to its limit set. The only step from query to charges.
     pub(crate) fn plan<'r>(
         &self,

@@ -351,6 +351,23 @@ impl RuleSet {
         self.domains.get(domain).map_or(&[], |domain| &domain.rules)
     }
 
+    /// The limit of a rule, by its name, for a descriptor; `None` if there is no such rule in force, or it has no limit
+    /// for this descriptor.
+    ///
+    /// Cost: linear in the rules of the domain.
+    #[must_use]
+    pub fn limit_of(
+        &self,
+        domain: &str,
+        rule: &str,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<&Limit> {
+        let mut rules = self.domain(domain).iter();
+        let in_force = rules.find(|active| *active.rule.name == *rule)?;
+        let active = in_force.limit_for(&DescriptorReader::new(descriptor))?;
+        Some(&active.limit)
+    }
+
     /// The page of the rule that refused a query, which is the binding one.
     ///
     /// `None` if the query is allowed, if the rule has no page, and if the refusal is

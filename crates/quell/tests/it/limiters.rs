@@ -8,14 +8,16 @@ use quell::clock::ManualClock;
 use quell::observer::{Event, Observer};
 use quell::store::memory::MemoryStore;
 use quell::{
-    AdHocMemo, AskError, Cost, KeyedLimiter, Limit, LimitError, Limiter, Operation, Outcome, Query,
-    Rate, RetryAfter, UnkeyedLimiter,
+    AdHocMemo, AskError, Cost, Descriptor, KeyedLimiter, Limit, LimitError, Limiter, Operation,
+    Outcome, Query, Rate, RetryAfter, UnkeyedLimiter,
 };
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::rate::MAX_PERIOD;
 use quell_core::rule::DomainRules;
 use quell_core::time::Now;
+
+use crate::tower::support::{rule, shop};
 
 #[test]
 fn keys_are_apart_and_refill() {
@@ -241,4 +243,63 @@ async fn a_memo_changes_no_answer() {
         assert_eq!(ask(&ours, &mut memo).unwrap().remaining, remaining);
     }
     assert!(!ask(&ours, &mut other).unwrap().outcome.is_allow());
+}
+
+/// Each descriptor gets the verdict of its own limits, even if it shares one with another.
+#[tokio::test]
+async fn each_descriptor_of_a_query_has_a_verdict() {
+    let limiter = Limiter::builder(MemoryStore::new()).build();
+    let window = |max| {
+        Limit::fixed_window(max, Duration::from_secs(60))
+            .build()
+            .unwrap()
+    };
+    let rules = vec![
+        rule("address", window(10), &["address"]),
+        rule("user", window(2), &["user"]),
+    ];
+    limiter.set_rules(vec![shop(rules)]).unwrap();
+    let descriptor = |entries: &[(&'static str, &'static str)]| {
+        let mut descriptor = Descriptor::new();
+        for (name, value) in entries {
+            descriptor.push(*name, value.as_bytes());
+        }
+        descriptor
+    };
+    let both = [("user", "alice"), ("address", "192.0.2.1")];
+    let descriptors = vec![
+        descriptor(&[("user", "bob")]),
+        descriptor(&both),
+        descriptor(&[("address", "192.0.2.1")]),
+        descriptor(&[("other", "x")]),
+    ];
+    let query = Query::with_descriptors("shop", descriptors);
+    for asked in 1..=3 {
+        let now = limiter.now();
+        let (verdict, each) = limiter
+            .ask_each(Operation::Acquire, &query, now)
+            .await
+            .unwrap();
+        assert_eq!(verdict.is_allow(), asked <= 2);
+        let told = each.iter().map(|one| {
+            let rules = one
+                .decisions
+                .iter()
+                .map(|said| (&*said.rule, said.decision.remaining));
+            (one.is_allow(), rules.collect::<Vec<_>>())
+        });
+        let told: Vec<_> = told.collect();
+        let (address, user) = (10 - 2 * asked.min(2), 2 - asked.min(2));
+        let expected = [
+            (asked <= 2, vec![("user", user)]),
+            (asked <= 2, vec![("address", address), ("user", user)]),
+            (true, vec![("address", address)]),
+            (true, vec![]),
+        ];
+        assert_eq!(told, expected);
+    }
+    let one = Query::new("shop").entry("user", "carol");
+    let asked = limiter.ask_each(Operation::Peek, &one, limiter.now()).await;
+    let (verdict, each) = asked.unwrap();
+    assert_eq!(each, [verdict]);
 }
