@@ -112,6 +112,11 @@ fn http_question() {
 }
 
 #[test]
+fn envoy_request() {
+    run_seeded("envoy_request", 20_000, crate::envoy_request::fuzz);
+}
+
+#[test]
 fn path() {
     run_seeded("path", 10_000, crate::path::fuzz);
 }

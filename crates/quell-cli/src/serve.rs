@@ -70,7 +70,7 @@ impl Serve {
             return Ok(Exit::Fine);
         }
         log::start(filter, format)?;
-        let listeners = [&config.http, &config.resp, &config.admin];
+        let listeners = [&config.http, &config.resp, &config.admin, &config.envoy];
         let listeners = listeners.into_iter().flatten().count();
         let or = ", or lower max_connections";
         open_files::raise_limit(listeners, config.max_connections, or);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
-use http::{Request, StatusCode};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
@@ -26,6 +26,7 @@ use quell_host::listen::{
     Accepted, ListenScope, ListenSettings, Listener as HostListener, MeteredStream,
 };
 use quell_host::numbers::ListenerMetrics;
+use quell_host::reply::is_unauthenticated;
 use quell_host::requests::Requests;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -52,9 +53,6 @@ const HEAD: u32 = 16 * 1_024;
 /// Bytes a client may send ahead on a stream, and twice as many on a connection: most reports fit, and what nobody
 /// has read yet takes no more.
 const WINDOW: u32 = 64 * 1_024;
-
-/// The code of gRPC for a caller that is not known.
-const UNAUTHENTICATED: &[u8] = b"16";
 
 /// Memory for the TLS of a connection, twice what it draws: the bound is the number of connections, also for
 /// one address.
@@ -176,19 +174,12 @@ impl Counted {
             // In use until it is answered; whoever goes on has another one.
             let _peer = peer;
             let answer = answer.await?;
-            if shows_token && is_unknown(&answer) && logins.note(address, &numbers) {
+            if shows_token && is_unauthenticated(&answer) && logins.note(address, &numbers) {
                 state.lose();
             }
             Ok(answer)
         }
     }
-}
-
-/// Returns true if an answer says that the caller is not known: by its status, or by that of gRPC.
-fn is_unknown(answer: &Response) -> bool {
-    let code = answer.headers().get("grpc-status");
-    answer.status() == StatusCode::UNAUTHORIZED
-        || code.is_some_and(|code| code.as_bytes() == UNAUTHENTICATED)
 }
 
 /// The protocol, with its bounds.

@@ -70,6 +70,32 @@ pub async fn read_json(
     read_all(request, bounds).await
 }
 
+/// Reads a body of any kind, which `client` sends, within its bounds.
+pub async fn read(
+    body: Body,
+    client: Option<&Client>,
+    bounds: BodyBounds<'_>,
+) -> Result<BufferedBody, Box<Problem>> {
+    let of_address = client.map(|client| Arc::clone(&client.buffers));
+    // A request without a client came some other way than a listener's.
+    let share = of_address
+        .unwrap_or_else(|| bounds.buffers.of(None))
+        .share();
+    let mut body = pin!(collect(body, bounds.most, share));
+    // It nearly always arrives with its head, and then needs no timer.
+    let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
+    if let Poll::Ready(read) = at_once.await {
+        return read;
+    }
+    match tokio::time::timeout(bounds.timeout, body).await {
+        Ok(read) => read,
+        Err(_) => {
+            let detail = "the body did not arrive in time: send it at once";
+            Err(Box::new(Problem::new(ProblemKind::RequestTimeout, detail)))
+        }
+    }
+}
+
 /// Reads the form of a page, whose origin was checked, within its bounds.
 pub async fn read_form(
     request: Request,
@@ -88,25 +114,8 @@ pub async fn read_form(
 }
 
 async fn read_all(request: Request, bounds: BodyBounds<'_>) -> Result<BufferedBody, Box<Problem>> {
-    let of_address = request.extensions().get::<Client>();
-    let of_address = of_address.map(|client| Arc::clone(&client.buffers));
-    // A request without a client came some other way than a listener's.
-    let share = of_address
-        .unwrap_or_else(|| bounds.buffers.of(None))
-        .share();
-    let mut body = pin!(collect(request.into_body(), bounds.most, share));
-    // It nearly always arrives with its head, and then needs no timer.
-    let at_once = poll_fn(|context| Poll::Ready(body.as_mut().poll(context)));
-    if let Poll::Ready(read) = at_once.await {
-        return read;
-    }
-    match tokio::time::timeout(bounds.timeout, body).await {
-        Ok(read) => read,
-        Err(_) => {
-            let detail = "the body did not arrive in time: send it at once";
-            Err(Box::new(Problem::new(ProblemKind::RequestTimeout, detail)))
-        }
-    }
+    let (head, body) = request.into_parts();
+    read(body, head.extensions.get(), bounds).await
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

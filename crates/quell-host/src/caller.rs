@@ -26,19 +26,21 @@ pub enum Purpose {
     Questions,
     /// Administration alone.
     Administration,
+    /// Questions of Envoy, by gRPC.
+    RateLimitService,
 }
 
 impl Purpose {
     /// Returns true if it has the routes of the role `ask`.
     #[must_use]
     pub const fn has_questions(self) -> bool {
-        !matches!(self, Self::Administration)
+        matches!(self, Self::Everything | Self::Questions)
     }
 
     /// Returns true if it has the routes of all other roles.
     #[must_use]
     pub const fn has_administration(self) -> bool {
-        !matches!(self, Self::Questions)
+        matches!(self, Self::Everything | Self::Administration)
     }
 }
 

@@ -134,6 +134,17 @@ pub fn no_tls() -> Arc<[u8]> {
     unasked("400 Bad Request", &problem)
 }
 
+/// The code of gRPC for a caller that is not known.
+const UNAUTHENTICATED: &[u8] = b"16";
+
+/// Returns true if an answer says that the caller is not known: by its status, or by that of gRPC.
+#[must_use]
+pub fn is_unauthenticated(answer: &Response) -> bool {
+    let code = answer.headers().get("grpc-status");
+    answer.status() == StatusCode::UNAUTHORIZED
+        || code.is_some_and(|code| code.as_bytes() == UNAUTHENTICATED)
+}
+
 /// Marks an answer whose body goes on until the client or the server ends it; what it may take is bounded
 /// where it is made.
 #[derive(Clone, Copy, Debug)]

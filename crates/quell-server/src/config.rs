@@ -27,6 +27,7 @@ use quell_protocol::resp::FrameLimits;
 use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 
 mod authorize;
+mod envoy_headers;
 mod fleet;
 mod listeners;
 mod otlp;
@@ -34,6 +35,7 @@ mod otlp;
 mod toml_mistakes;
 
 pub use authorize::{Authorize, AuthorizeSettings, EntrySources, RawAuthorize, RawEntrySource};
+pub use envoy_headers::EnvoyHeaders;
 pub use otlp::OtlpEndpoint;
 
 /// Shorter timeouts would end sound clients.
@@ -79,6 +81,10 @@ settings! {
         /// The HTTP listener then has these no more. Default off: one port is simpler, and roles keep
         /// callers apart.
         admin<ADDR>: Option<Address> = None;
+        /// Listener for Envoy's rate limit service (gRPC): an address, unix:PATH, or off
+        ///
+        /// Default off: only who runs Envoy needs it.
+        envoy<ADDR>: Option<Address> = None;
         /// Serve the console, pages for people, at /console of the listener with administration
         ///
         /// Default yes: its pages ask for what the routes of administration ask for.
@@ -285,6 +291,13 @@ settings! {
         ///
         /// This is after the drain. Default 10 s: well within the 30 s that container platforms give.
         shutdown_grace<DURATION>: Duration = Duration::from_secs(10);
+    }
+    "Envoy (--envoy)" {
+        /// Header fields that Envoy adds to answers: draft (RateLimit-Policy and RateLimit), ratelimit
+        /// (RateLimit-Limit, -Remaining and -Reset), x-ratelimit, or off; all but off with Retry-After
+        ///
+        /// Default as /v1/authorize answers.
+        envoy_headers<FIELDS>: EnvoyHeaders = EnvoyHeaders::default();
     }
     "Gateways (/v1/authorize)" {
         /// At most this much is added to Retry-After, drawn anew for each refusal

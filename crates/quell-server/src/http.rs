@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use quell_protocol::http::{Problem, ProblemKind};
 
+use crate::envoy;
 use crate::shared::Shared;
 use hold_routes::HoldAction;
 use quell_host::candidate_routes::Candidacy;
@@ -37,6 +38,7 @@ mod stream;
 pub(crate) mod top;
 mod unread_body;
 
+pub(crate) use ask::unsupported;
 pub(crate) use connection::{rejection, run};
 pub(crate) use quell_host::caller::Purpose;
 pub(crate) use quell_host::reply::no_tls;
@@ -52,6 +54,9 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
         router = router.merge(questions());
     }
     let mut router = router.with_state(Arc::clone(&shared));
+    if purpose == Purpose::RateLimitService {
+        router = router.merge(envoy::routes(&shared));
+    }
     if purpose.has_administration() {
         router = router.merge(administration(&shared));
         if shared.config.console {
@@ -125,6 +130,10 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
         Purpose::Administration => format!(
             "{path} is not answered here: this listener is for administration (--admin), and questions \
              are answered by the server's other one (--http)"
+        ),
+        Purpose::RateLimitService => format!(
+            "{path} is not answered here: this listener is for Envoy's rate limit service (--envoy), and HTTP is \
+             answered by the server's other one (--http)"
         ),
         _ => format!("there is nothing at {path}: /openapi.json lists what there is"),
     };

@@ -25,6 +25,7 @@ mod candidate;
 pub mod config;
 mod connections;
 mod decision_log;
+mod envoy;
 mod error;
 mod failed_call;
 mod fleet;

@@ -25,6 +25,7 @@ pub(crate) struct Metrics {
     pub(crate) http: Arc<ListenerMetrics>,
     pub(crate) resp: Arc<ListenerMetrics>,
     pub(crate) admin: Arc<ListenerMetrics>,
+    pub(crate) envoy: Arc<ListenerMetrics>,
     /// RESP commands that were answered.
     pub(crate) commands: Tally<1>,
     /// Acquires that were answered degraded.
@@ -53,11 +54,12 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// The numbers of each listener, by its name.
-    pub(crate) fn listeners(&self) -> [(&'static str, &ListenerMetrics); 3] {
+    pub(crate) fn listeners(&self) -> [(&'static str, &ListenerMetrics); 4] {
         [
             ("http", &self.http),
             ("resp", &self.resp),
             ("admin", &self.admin),
+            ("envoy", &self.envoy),
         ]
     }
 

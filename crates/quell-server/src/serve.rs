@@ -285,10 +285,12 @@ async fn listen(
     let http = bind("http", &shared.config.http, of_http())?;
     let resp = bind("resp", &shared.config.resp, of_resp())?;
     let admin = bind("admin", &shared.config.admin, of_http())?;
+    let envoy = bind("envoy", &shared.config.envoy, of_http())?;
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address.clone()),
         resp_address: resp.as_ref().map(|listener| listener.address.clone()),
         admin_address: admin.as_ref().map(|listener| listener.address.clone()),
+        envoy_address: envoy.as_ref().map(|listener| listener.address.clone()),
         shared: Arc::clone(&shared),
         listeners: Vec::new(),
         upkeep: JoinSet::new(),
@@ -310,6 +312,11 @@ async fn listen(
         let accept = accept_http(listener, Arc::clone(&shared), Purpose::Administration);
         server.listeners.push(tokio::spawn(accept));
     }
+    if let Some(listener) = envoy {
+        tracing::info!(address = %listener.address, "Envoy's rate limit service");
+        let accept = accept_http(listener, Arc::clone(&shared), Purpose::RateLimitService);
+        server.listeners.push(tokio::spawn(accept));
+    }
     if let Some(listener) = resp {
         tracing::info!(address = %listener.address, "RESP");
         server
@@ -322,6 +329,7 @@ async fn listen(
 async fn accept_http(listener: Listener, shared: Arc<Shared>, purpose: Purpose) -> JoinSet<()> {
     let (numbers, buffers) = match purpose {
         Purpose::Administration => (&shared.metrics.admin, &shared.buffers_of_administration),
+        Purpose::RateLimitService => (&shared.metrics.envoy, &shared.buffers),
         Purpose::Everything | Purpose::Questions => (&shared.metrics.http, &shared.buffers),
     };
     let numbers = Arc::clone(numbers);
@@ -373,6 +381,7 @@ pub struct Server {
     http_address: Option<Address>,
     resp_address: Option<Address>,
     admin_address: Option<Address>,
+    envoy_address: Option<Address>,
     shared: Arc<Shared>,
     listeners: Vec<JoinHandle<JoinSet<()>>>,
     upkeep: JoinSet<()>,
@@ -398,6 +407,12 @@ impl Server {
     #[must_use]
     pub const fn admin_address(&self) -> Option<&Address> {
         self.admin_address.as_ref()
+    }
+
+    /// Address of the listener for Envoy's rate limit service; never port 0.
+    #[must_use]
+    pub const fn envoy_address(&self) -> Option<&Address> {
+        self.envoy_address.as_ref()
     }
 
     /// Bytes that the buffers of all connections have (`quell_buffer_bytes`).

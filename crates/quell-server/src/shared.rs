@@ -121,6 +121,11 @@ impl Shared {
         *self.phase.borrow() != Phase::Running
     }
 
+    /// Returns true if calls should be sent here: not while the server stops, nor before a store of rules has any.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.is_stopping() && !self.lacks_rules()
+    }
+
     /// Bytes that the buffers of all connections have.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.buffers.used() + self.buffers_of_administration.used()

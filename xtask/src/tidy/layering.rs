@@ -19,7 +19,7 @@ use crate::finding::Finding;
 const TABLE: &str = "xtask/src/tidy/layering.rs";
 
 /// Every crate of the workspace with the workspace crates it depends on.
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 19] = [
     ("quell-core", &[]),
     ("quell", &["quell-core"]),
     ("quell-store", &["quell", "quell-core", "quell-shares"]),
@@ -43,6 +43,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
         &[
             "quell",
             "quell-core",
+            "quell-envoy",
             "quell-fleet",
             "quell-host",
             "quell-protocol",
@@ -61,6 +62,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
             "quell-server",
         ],
     ),
+    ("quell-envoy", &["quell-core"]),
     ("quell-shares", &["quell-core"]),
     ("quell-fleet", &["quell", "quell-shares", "quell-store"]),
     (
@@ -85,6 +87,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
         &[
             "quell",
             "quell-core",
+            "quell-envoy",
             "quell-host",
             "quell-protocol",
             "quell-rules",

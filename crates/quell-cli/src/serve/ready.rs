@@ -15,6 +15,7 @@ pub(super) fn print(server: &Server, config: &Config, format: Format) {
         http: server.http_address(),
         resp: server.resp_address(),
         admin: server.admin_address(),
+        envoy: server.envoy_address(),
         tls: config.tls_cert.is_some(),
         domains: rules.domains().count(),
         rules: rules.all().count(),
@@ -33,6 +34,7 @@ pub(super) fn print(server: &Server, config: &Config, format: Format) {
                 http = address(facts.http),
                 resp = address(facts.resp),
                 admin = address(facts.admin),
+                envoy = address(facts.envoy),
                 tls = facts.tls,
                 domains = facts.domains,
                 rules = facts.rules,
@@ -47,6 +49,7 @@ struct Facts<'a> {
     http: Option<&'a Address>,
     resp: Option<&'a Address>,
     admin: Option<&'a Address>,
+    envoy: Option<&'a Address>,
     /// True if the listeners with a port speak TLS.
     tls: bool,
     domains: usize,
@@ -64,18 +67,22 @@ impl Facts<'_> {
             Address::Tcp(address) => format!("{scheme}://{address}"),
             Address::Unix(_) => address.to_string(),
         };
-        let resp = |address: &Address| match address {
+        let plain = |address: &Address| match address {
             Address::Tcp(address) => format!("{address}{how}"),
             Address::Unix(_) => address.to_string(),
         };
         let http = self.http.map(|address| format!("HTTP on {}", url(address)));
         let resp = self
             .resp
-            .map(|address| format!("RESP on {}", resp(address)));
+            .map(|address| format!("RESP on {}", plain(address)));
         let admin = self
             .admin
             .map(|address| format!("administration on {}", url(address)));
-        let listeners: Vec<String> = [http, resp, admin].into_iter().flatten().collect();
+        let envoy = self
+            .envoy
+            .map(|address| format!("Envoy's rate limit service on {}", plain(address)));
+        let listeners = [http, resp, admin, envoy].into_iter().flatten();
+        let listeners: Vec<String> = listeners.collect();
         let rules = match self.rules {
             0 => "no rules (CL.THROTTLE needs none, --rules FILE brings some)".to_owned(),
             rules => format!(
@@ -113,6 +120,7 @@ mod tests {
             http: Some(&http),
             resp: Some(&resp),
             admin: None,
+            envoy: None,
             tls: false,
             domains: 1,
             rules: 6,
@@ -132,9 +140,11 @@ mod tests {
         facts.tls = false;
         facts.resp = None;
         facts.admin = Some(&admin);
+        facts.envoy = Some(&resp);
         facts.rules = 0;
         assert!(facts.line().starts_with(
-            "HTTP on http://127.0.0.1:8080, administration on unix:/run/quell.sock; no rules (CL.THROTTLE"
+            "HTTP on http://127.0.0.1:8080, administration on unix:/run/quell.sock, Envoy's rate limit service on \
+             127.0.0.1:6380; no rules (CL.THROTTLE"
         ));
     }
 }

@@ -6,14 +6,15 @@ use quell_host::config;
 
 /// Refuses a configuration in which nobody could ask, TLS is not complete, or strangers could ask.
 pub(super) fn check(raw: &RawConfig, config: &Config) -> Result<(), ConfigError> {
-    if config.http.is_none() && config.resp.is_none() {
+    if config.http.is_none() && config.resp.is_none() && config.envoy.is_none() {
         let reason = "http and resp are both off, so nobody could ask: write an address for one";
         return Err(field("http", reason));
     }
     check_tls(config)?;
     check_loopback("http", config.http.as_ref(), raw.http.as_deref(), config)?;
     check_loopback("resp", config.resp.as_ref(), raw.resp.as_deref(), config)?;
-    check_loopback("admin", config.admin.as_ref(), raw.admin.as_deref(), config)
+    check_loopback("admin", config.admin.as_ref(), raw.admin.as_deref(), config)?;
+    check_loopback("envoy", config.envoy.as_ref(), raw.envoy.as_deref(), config)
 }
 
 fn check_tls(config: &Config) -> Result<(), ConfigError> {

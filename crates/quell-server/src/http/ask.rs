@@ -151,7 +151,7 @@ pub(super) async fn ask_planned(
 
 impl Shared {
     /// Context of a request for the span of its answer.
-    pub(super) fn context(&self, headers: &HeaderMap) -> Vec<u8> {
+    pub(crate) fn context(&self, headers: &HeaderMap) -> Vec<u8> {
         match &self.traces {
             Some(_) => Traces::context(headers),
             None => Vec::new(),
@@ -254,7 +254,7 @@ fn unreadable(error: &AuthorizeError, deny_status: Option<StatusCode>) -> Box<Pr
 
 /// The answer to a query under a limit that needs more of its caller than a yes or no: a gateway neither
 /// waits for a delay nor gives a permit back, so the limit would let others pass than it says.
-fn unsupported(rule: &Rule, limit: &Limit) -> Box<Problem> {
+pub(crate) fn unsupported(rule: &Rule, limit: &Limit) -> Box<Problem> {
     let name = &rule.name;
     let detail = match limit.algorithm() {
         Algorithm::Concurrency(_) => format!(

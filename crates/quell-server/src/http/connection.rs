@@ -1,17 +1,18 @@
 //! One HTTP connection, version 1 or 2, from accept to close.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{CONNECTION, EXPECT};
-use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Version};
+use axum::http::{HeaderMap, HeaderValue, Request, Version};
 use axum::response::Response;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use quell_host::http_connection::{ConnectionEnd, ConnectionState};
+use quell_host::reply::is_unauthenticated;
 use quell_protocol::http::{Problem, ProblemKind};
 use tokio::sync::watch;
 use tower_service::Service;
@@ -23,7 +24,7 @@ use super::requests::Requests;
 use super::service::HttpService;
 use super::stream::TimedStream;
 use super::unread_body::SharedBody;
-use super::{origin, reply};
+use super::{Purpose, origin, reply};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
 use crate::budget::{BudgetShare, Budgeted, CallerBudget};
@@ -68,7 +69,9 @@ const SMALL: usize = 4 * 1_024;
 async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
     let (parts, body) = response.into_parts();
     // All answers are complete in memory.
-    let bytes = body.collect().await.ok()?.to_bytes();
+    let body = body.collect().await.ok()?;
+    let trailers = body.trailers().cloned();
+    let bytes = body.to_bytes();
     if !share.resize(share.held().saturating_add(bytes.len())) {
         return None;
     }
@@ -76,7 +79,11 @@ async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
         bytes,
         _share: share,
     });
-    Some(Response::from_parts(parts, Body::from(bytes)))
+    let body = match trailers {
+        None => Body::from(bytes),
+        Some(trailers) => Body::new(Full::new(bytes).with_trailers(ready(Some(Ok(trailers))))),
+    };
+    Some(Response::from_parts(parts, body))
 }
 
 /// Memory for the fields of a request.
@@ -107,7 +114,15 @@ impl Handler {
         B: HttpBody<Data = Bytes, Error = hyper::Error> + Send + 'static,
     {
         let HttpService { shared, port, .. } = &*self.service;
-        if let Err(problem) = origin::admit(&request, *port, &shared.config) {
+        // Envoy names its cluster, not this host; and no page has a browser speak HTTP/2 to a name that is not in the
+        // certificate.
+        let is_of_envoy = self.service.purpose == Purpose::RateLimitService
+            && request.version() >= Version::HTTP_2;
+        let admitted = match is_of_envoy {
+            true => Ok(()),
+            false => origin::admit(&request, *port, &shared.config),
+        };
+        if let Err(problem) = admitted {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
         }
         let client = Client {
@@ -137,8 +152,7 @@ impl Handler {
     ) -> Result<Response, Infallible> {
         let response = answer.await?;
         let (logins, numbers) = (&self.service.shared.failed_logins, &self.service.numbers);
-        if response.status() != StatusCode::UNAUTHORIZED || !logins.note(self.remote.ip(), numbers)
-        {
+        if !is_unauthenticated(&response) || !logins.note(self.remote.ip(), numbers) {
             return Ok(response);
         }
         let problem = Problem::new(ProblemKind::Unauthorized, TOO_MANY_FAILED_LOGINS);
@@ -210,9 +224,11 @@ impl Handler {
             let _in_use = in_use;
             if let Some(answer) = answer {
                 let response = answer.await?;
+                if response.extensions().get::<Endless>().is_some() {
+                    return Ok(response);
+                }
                 body.drain(&service.shared.config).await;
-                let is_endless = response.extensions().get::<Endless>().is_some();
-                if response.body().is_end_stream() || is_endless {
+                if response.body().is_end_stream() {
                     return Ok(response);
                 }
                 share.resize(STREAM_HTTP2);

@@ -413,10 +413,9 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>, request: Request)
 /// answered then, and a balancer that removed all servers would leave no answer at all. The body says
 /// `degraded` in all these cases.
 pub(super) async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let code = if shared.is_stopping() || shared.lacks_rules() {
-        StatusCode::SERVICE_UNAVAILABLE
-    } else {
-        StatusCode::OK
+    let code = match shared.is_ready() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     };
     answer(&shared, request, code).await
 }

@@ -101,7 +101,7 @@ async fn end(shared: &Shared, request: Request, deed: HoldAction) -> RouteResult
 
 impl Shared {
     /// Problem for `caller` when there is no answer. It learns of no domain that its token is not for.
-    pub(super) fn ask_problem(
+    pub(crate) fn ask_problem(
         &self,
         error: &quell::AskError,
         domain: &str,

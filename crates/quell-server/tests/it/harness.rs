@@ -243,6 +243,20 @@ impl Fixture {
         self.server().resp_address().unwrap().tcp().unwrap()
     }
 
+    pub(crate) fn envoy(&self) -> SocketAddr {
+        self.server().envoy_address().unwrap().tcp().unwrap()
+    }
+
+    /// The runtime of the server, which a client may use while the server stops.
+    pub(crate) fn handle(&self) -> tokio::runtime::Handle {
+        self.runtime().handle().clone()
+    }
+
+    /// Runs a client on the runtime of the server.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime().block_on(work)
+    }
+
     pub(crate) fn admin(&self) -> SocketAddr {
         self.server().admin_address().unwrap().tcp().unwrap()
     }

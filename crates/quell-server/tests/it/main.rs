@@ -15,6 +15,7 @@ mod console;
 mod contract;
 mod decision_log;
 mod documented;
+mod envoy;
 mod fleet;
 mod hang_up;
 mod harness;

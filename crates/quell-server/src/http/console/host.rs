@@ -33,6 +33,7 @@ impl Host for Shared {
     fn numbers(&self, purpose: Purpose) -> &ListenerMetrics {
         match purpose {
             Purpose::Administration => &self.metrics.admin,
+            Purpose::RateLimitService => &self.metrics.envoy,
             Purpose::Everything | Purpose::Questions => &self.metrics.http,
         }
     }

@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+
+pub mod proto;
+mod request;
+mod response;
+
+pub use request::{OwnLimit, Part, Request, RequestError};
+pub use response::{Answer, Fields};
