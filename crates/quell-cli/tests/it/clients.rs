@@ -65,6 +65,11 @@ pub(crate) fn nginx() -> Command {
     Command::new(find("nginx").unwrap())
 }
 
+/// Envoy.
+pub(crate) fn envoy() -> Command {
+    of_python("envoy")
+}
+
 /// Caddy.
 pub(crate) fn caddy() -> Command {
     program("caddy")

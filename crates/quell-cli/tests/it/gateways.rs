@@ -8,13 +8,14 @@ use std::process::{Child, Command, Stdio};
 
 use quell_testkit::port::free_port;
 
-use crate::clients::{caddy, nginx};
+use crate::clients::{caddy, envoy, nginx};
 use crate::curl::{Reply, reply_of};
 use crate::files::{Folder, of_repository};
 use crate::process::{quell, run, until};
 use crate::server::Server;
 
 mod application;
+mod by_grpc;
 mod paths;
 mod traefik;
 
@@ -155,6 +156,19 @@ impl Gateway {
             .env("HOME", &directory)
             .env("XDG_DATA_HOME", &directory)
             .env("XDG_CONFIG_HOME", &directory);
+        Self::start(command, port, folder)
+    }
+
+    fn envoy(configuration: &str) -> Self {
+        let (folder, port) = (Folder::new(), free_port());
+        let all = "0.0.0.0, port_value: 80 }";
+        let here = format!("127.0.0.1, port_value: {port} }}");
+        let file = folder.write("envoy.yaml", &replace(configuration, all, &here));
+        let mut command = envoy();
+        // Several Envoys at a time share nothing.
+        command
+            .args(["--config-path", &file, "--use-dynamic-base-id"])
+            .args(["--concurrency", "1", "--log-level", "warning"]);
         Self::start(command, port, folder)
     }
 
