@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod decide;
 mod draws;
+mod envoy;
 mod headline;
 mod machine;
 mod memory;
@@ -47,6 +48,12 @@ enum Command {
     /// What does a decision cost on the wire, compared with a Redis GET and a server that decides
     /// nothing?
     Server(server::Settings),
+    /// What does a question of Envoy cost, compared with the library limitador and with a service that decides
+    /// nothing?
+    Envoy(envoy::Settings),
+    /// A service that `envoy` measures beside Quell; it starts it.
+    #[command(hide = true)]
+    EnvoyRival(envoy::rivals::Settings),
     /// What does one limit for many servers cost the Redis that they share?
     Redis(redis::Settings),
     /// What does a limit reach that is decided from leases, and how far from the limit does it end?
@@ -70,6 +77,8 @@ fn main() -> Result<()> {
         Command::HeadlineNode(settings) => headline::node::run(&settings),
         Command::Overrides(settings) => overrides::run(&settings),
         Command::Server(settings) => server::run(&settings),
+        Command::Envoy(settings) => envoy::run(&settings),
+        Command::EnvoyRival(settings) => envoy::rivals::run(&settings),
         Command::Redis(settings) => redis::run(&settings),
         Command::Leased(settings) => redis::leased::run(&settings),
         Command::Cluster(settings) => redis::cluster::run(&settings),

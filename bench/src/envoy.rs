@@ -1,0 +1,266 @@
+//! Envoy: what a question of its rate limit service costs, compared with others on the same stack.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use prost::Message as _;
+use quell_envoy::proto::{
+    Code, Descriptor, Entry, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
+};
+use serde::Serialize;
+
+use crate::draws::{Spread, draw, key};
+use crate::machine::bench_folder;
+use crate::processes::{Running, built_quell, free_address, on_path};
+use crate::report::{Report, progress, ratio};
+use crate::table::Table;
+
+pub(crate) mod rivals;
+
+use rivals::Kind;
+
+const QUESTION: &str = "What does a question of Envoy cost?";
+const OVERHEAD: &str = "Thousands per second, ratios of medians, and the processor time that a server spends on a \
+    question. Client and server share this machine's cores, so the client takes its part of the rate; it takes none \
+    of the processor time.";
+
+/// The method that Envoy calls.
+const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Connections, and questions on each at a time.
+const CONNECTIONS: usize = 8;
+const AT_A_TIME: usize = 10;
+
+/// Number of different keys where there are many.
+const KEYS: usize = 100_000;
+
+/// Settings of `bench envoy`.
+#[derive(Args, Debug, Serialize)]
+pub(crate) struct Settings {
+    /// Runs of each rival; rivals alternate.
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long one run takes.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Measure this program instead of building one.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    quell: Option<PathBuf>,
+    /// Print the report for programs.
+    #[arg(long)]
+    #[serde(skip)]
+    json: bool,
+}
+
+/// Asks a rival for a while. Returns questions per second.
+type Ask<'a> = &'a dyn Fn(&Rival) -> Result<f64>;
+
+/// A service that runs.
+struct Rival {
+    name: &'static str,
+    address: SocketAddr,
+    running: Running,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// If a server or a client is missing or fails, or the report cannot be written.
+pub(crate) fn run(settings: &Settings) -> Result<()> {
+    ensure!(settings.runs > 0, "--runs must be at least 1");
+    ensure!(settings.seconds > 0, "--seconds must be at least 1");
+    ensure!(
+        on_path("h2load").is_some(),
+        "h2load is not installed (Debian: nghttp2-client)"
+    );
+    let mut report = Report::new("envoy", QUESTION, OVERHEAD, settings)?;
+    let rivals = start(settings)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    for rival in &rivals {
+        let answer = runtime.block_on(ask_once(rival.address))?;
+        let statuses = answer.statuses.len();
+        ensure!(
+            answer.overall_code() == Code::Ok && statuses == 1,
+            "{} answers {answer:?}",
+            rival.name
+        );
+    }
+    let one = bench_folder().join("target").join("one-question");
+    fs::write(&one, frame(&question(&key(0))))?;
+    let keys = draw(Spread::Uniform, KEYS, 1 << 16);
+    let cases: [(&str, Ask<'_>); 2] = [
+        ("one key, h2load", &|rival| {
+            h2load(rival.address, &one, settings.seconds)
+        }),
+        ("100,000 keys, tonic", &|rival| {
+            runtime.block_on(ask_many(rival.address, &keys, settings.seconds))
+        }),
+    ];
+    for (case, ask) in cases {
+        for run in 0..settings.runs {
+            for turn in 0..rivals.len() {
+                let rival = &rivals[(run + turn) % rivals.len()];
+                let before = rival.running.processor_time()?;
+                let rate = ask(rival)?;
+                let used = rival.running.processor_time()?.saturating_sub(before);
+                let micros = used.as_secs_f64() * 1e6 / (rate * settings.seconds as f64);
+                report.add(case, rival.name, "per second", rate);
+                report.add(&processor_case(case), rival.name, "us", micros);
+                progress(&format!(
+                    "run {} of {}  {case:<20} {:<14} {:>8.1}k per s {micros:>8.2} us of processor",
+                    run + 1,
+                    settings.runs,
+                    rival.name,
+                    rate / 1000.0
+                ));
+            }
+        }
+    }
+    let tables = cases.map(|(case, _)| table(&report, &rivals, case));
+    report.finish(&tables.join("\n"), settings.json)
+}
+
+fn processor_case(case: &str) -> String {
+    format!("{case}, processor")
+}
+
+fn table(report: &Report, rivals: &[Rival], case: &str) -> String {
+    let heading = [case, "k per s", "to the echo", "server us per question"];
+    let mut table = Table::new(heading);
+    for rival in rivals {
+        let rate = report.median(case, rival.name);
+        let micros = report.median(&processor_case(case), rival.name);
+        table.row([
+            rival.name.to_owned(),
+            rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}", rate / 1000.0)),
+            ratio(rate, report.median(case, Kind::Echo.name())),
+            micros.map_or_else(|| "-".to_owned(), |micros| format!("{micros:.2}")),
+        ]);
+    }
+    table.to_string()
+}
+
+/// Starts Quell, and the rivals in processes of their own.
+fn start(settings: &Settings) -> Result<Vec<Rival>> {
+    let mut rivals = Vec::new();
+    let program = match &settings.quell {
+        Some(program) => program.clone(),
+        None => built_quell(&["otel"])?,
+    };
+    let address = free_address()?;
+    let mut command = Command::new(program);
+    let rules = bench_folder().join("inputs").join("envoy.yaml");
+    command.arg("serve").arg("--rules").arg(rules);
+    command.args(["--http", "off", "--resp", "off"]);
+    command.args(["--envoy", &address.to_string(), "--envoy-headers", "off"]);
+    rivals.push(Rival {
+        name: "quell",
+        address,
+        running: Running::start("quell", &mut command, address)?,
+    });
+    for kind in [Kind::Limitador, Kind::Echo] {
+        let address = free_address()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["envoy-rival", "--kind", kind.name()]);
+        command.args(["--address", &address.to_string()]);
+        rivals.push(Rival {
+            name: kind.name(),
+            address,
+            running: Running::start(kind.name(), &mut command, address)?,
+        });
+    }
+    Ok(rivals)
+}
+
+fn question(user: &str) -> RateLimitRequest {
+    let entry = Entry {
+        key: "user".to_owned(),
+        value: user.to_owned(),
+    };
+    RateLimitRequest {
+        domain: "bench".to_owned(),
+        descriptors: vec![Descriptor {
+            entries: vec![entry],
+            ..Descriptor::default()
+        }],
+        hits_addend: 0,
+    }
+}
+
+/// A message as gRPC sends it: not compressed, and its length.
+fn frame(message: &RateLimitRequest) -> Vec<u8> {
+    let body = message.encode_to_vec();
+    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    [&[0][..], &length.to_be_bytes(), &body].concat()
+}
+
+async fn ask_once(address: SocketAddr) -> Result<RateLimitResponse> {
+    let mut client = RateLimitServiceClient::connect(format!("http://{address}")).await?;
+    let answer = client.should_rate_limit(question(&key(0))).await?;
+    Ok(answer.into_inner())
+}
+
+/// Questions per second of `h2load` with one thread.
+fn h2load(address: SocketAddr, body: &Path, seconds: u64) -> Result<f64> {
+    let output = Command::new("h2load")
+        .args(["-t", "1", "-c", &CONNECTIONS.to_string()])
+        .args(["-m", &AT_A_TIME.to_string()])
+        .args(["-D", &seconds.to_string(), "-d"])
+        .arg(body)
+        .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+        .arg(format!("http://{address}{METHOD}"))
+        .output()
+        .context("cannot start h2load")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "h2load failed: {text}");
+    let failed = text.lines().find(|line| line.starts_with("requests: "));
+    ensure!(
+        failed.is_some_and(|line| line.contains(" 0 failed")),
+        "questions failed: {text}"
+    );
+    let line = text.lines().find(|line| line.starts_with("finished in "));
+    let rate = line.and_then(|line| {
+        line.split(", ")
+            .nth(1)?
+            .strip_suffix(" req/s")?
+            .parse()
+            .ok()
+    });
+    rate.with_context(|| format!("h2load printed {text:?}"))
+}
+
+/// Questions per second about keys at random, by clients in this process.
+async fn ask_many(address: SocketAddr, keys: &[String], seconds: u64) -> Result<f64> {
+    let questions: std::sync::Arc<[RateLimitRequest]> =
+        keys.iter().map(|key| question(key)).collect();
+    let begun = std::time::Instant::now();
+    let until = begun + std::time::Duration::from_secs(seconds);
+    let mut tasks = tokio::task::JoinSet::new();
+    for connection in 0..CONNECTIONS {
+        let client = RateLimitServiceClient::connect(format!("http://{address}")).await?;
+        for stream in 0..AT_A_TIME {
+            let (mut client, questions) = (client.clone(), std::sync::Arc::clone(&questions));
+            tasks.spawn(async move {
+                let (mut asked, mut next) = (0_u64, (connection * AT_A_TIME + stream) * 700);
+                while std::time::Instant::now() < until {
+                    let question = questions[next % questions.len()].clone();
+                    client.should_rate_limit(question).await?;
+                    (asked, next) = (asked + 1, next + 1);
+                }
+                Ok::<u64, tonic::Status>(asked)
+            });
+        }
+    }
+    let mut asked = 0;
+    while let Some(task) = tasks.join_next().await {
+        asked += task??;
+    }
+    Ok(asked as f64 / begun.elapsed().as_secs_f64())
+}
