@@ -17,3 +17,6 @@ pub use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateL
 pub use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 pub use envoy_types::pb::google::protobuf::value::Kind;
 pub use envoy_types::pb::google::protobuf::{Duration, Struct, UInt64Value, Value};
+
+/// Encodes and decodes messages.
+pub use prost::Message;

@@ -5,40 +5,99 @@
 //! last, by itself: another call may take its last unit in between, which refuses this call after the rules were
 //! charged.
 
+use std::future::ready;
 use std::sync::Arc;
 
+use axum::body::{Body, Bytes};
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response as HttpResponse;
+use http_body_util::{BodyExt as _, Full};
 use quell::{AskError, Operation, Query, Verdict};
 use quell_core::cost::Cost;
 use quell_core::rate_limit_fields::RateLimitItem;
 use quell_core::rule::RuleSet;
-use quell_envoy::proto::{RateLimitRequest, RateLimitResponse, RateLimitService};
+use quell_envoy::proto::{Message as _, RateLimitRequest, RateLimitResponse};
 use quell_envoy::{Answer, Fields, OwnLimit, Part, Request};
-use quell_host::caller::Client;
-use tonic::{Response, Status};
+use quell_host::caller::caller;
+use tonic::Status;
 
-use super::{denied, status};
-use crate::access::Caller;
+use super::{denied, read, status};
+use crate::access::{Caller, Role};
 use crate::http::unsupported;
 use crate::shared::{FailedCall, Shared};
 
-/// The rate limit service of one server.
-#[derive(Debug)]
-pub(super) struct RateLimits(pub(super) Arc<Shared>);
+/// The method that Envoy calls.
+pub(super) const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-#[tonic::async_trait]
-impl RateLimitService for RateLimits {
-    async fn should_rate_limit(
-        &self,
-        request: tonic::Request<RateLimitRequest>,
-    ) -> Result<Response<RateLimitResponse>, Status> {
-        let client = request.extensions().get::<Client>();
-        // A request without a client came some other way than a listener's.
-        let caller = client.map_or(Caller::Stranger, |client| client.caller.clone());
-        let context = self.0.context(request.metadata().as_ref());
-        let answer = self.answer(request.get_ref(), &caller, context).await;
-        answer.map(Response::new)
+/// Bytes before a message: 1 if it is compressed, and its length.
+const PREFIX: usize = 5;
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Answers one question. The frame of its message and of the answer's is read and written here: through tonic they
+/// took a fifth of the processor time of a question.
+pub(super) async fn should_rate_limit(
+    State(shared): State<Arc<Shared>>,
+    request: HttpRequest,
+) -> HttpResponse {
+    // Before its body is read.
+    let caller = match caller(&request, Role::Ask) {
+        Ok(caller) => caller,
+        Err(error) => return denied(error).into_http(),
+    };
+    let (head, body) = match read(request, &shared).await {
+        Ok(read) => read,
+        Err(refused) => return refused,
+    };
+    let context = shared.context(&head.headers);
+    let answer = async {
+        let message = decode(&body.bytes)?;
+        RateLimits(&shared).answer(&message, &caller, context).await
+    };
+    match answer.await {
+        Ok(answer) => respond(&answer),
+        Err(status) => status.into_http(),
     }
 }
+
+fn decode(frame: &[u8]) -> Result<RateLimitRequest, Status> {
+    let Some((&[flag, a, b, c, d], message)) = frame.split_first_chunk::<PREFIX>() else {
+        return Err(Status::invalid_argument("there is no message: send one"));
+    };
+    if flag != 0 {
+        let text = "the message is compressed: send it as it is";
+        return Err(Status::unimplemented(text));
+    }
+    if u32::from_be_bytes([a, b, c, d]) as usize != message.len() {
+        let text = "the message is not as long as its frame says: send one, and all of it";
+        return Err(Status::invalid_argument(text));
+    }
+    RateLimitRequest::decode(message).map_err(|error| {
+        Status::invalid_argument(format!("the message is no RateLimitRequest: {error}"))
+    })
+}
+
+fn respond(answer: &RateLimitResponse) -> HttpResponse {
+    let length = answer.encoded_len();
+    let mut frame = Vec::with_capacity(PREFIX + length);
+    frame.push(0);
+    frame.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    // There is room for it: a vector grows.
+    let _ = answer.encode(&mut frame);
+    let trailers = HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))]);
+    let body = Full::new(Bytes::from(frame)).with_trailers(ready(Some(Ok(trailers))));
+    let mut response = HttpResponse::new(Body::new(body));
+    response.headers_mut().insert(CONTENT_TYPE, GRPC);
+    response
+}
+
+/// The rate limit service of one server.
+#[derive(Debug)]
+struct RateLimits<'s>(&'s Shared);
 
 /// A part of a request that was answered.
 struct Answered<'q, 'a> {
@@ -46,7 +105,7 @@ struct Answered<'q, 'a> {
     verdict: Verdict,
 }
 
-impl RateLimits {
+impl RateLimits<'_> {
     async fn answer(
         &self,
         message: &RateLimitRequest,
@@ -148,5 +207,38 @@ impl RateLimits {
             .map_err(|error: AskError| status(&self.0.ask_problem(&error, "", &Caller::Anyone)))?;
         answer.set_own(own, Some(&decision));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn a_message_is_read_from_its_frame_and_from_no_other() {
+        let message = RateLimitRequest {
+            domain: "d".to_owned(),
+            ..RateLimitRequest::default()
+        };
+        let body = message.encode_to_vec();
+        let frame = |flag: u8, length: u32| [&[flag][..], &length.to_be_bytes(), &body].concat();
+        let length = u32::try_from(body.len()).unwrap();
+        assert_eq!(decode(&frame(0, length)).unwrap(), message);
+        let code = |frame: &[u8]| decode(frame).unwrap_err().code();
+        for (frame, expected) in [
+            (frame(1, length), Code::Unimplemented),
+            (frame(0, length + 1), Code::InvalidArgument),
+            (frame(0, length - 1), Code::InvalidArgument),
+            (
+                [frame(0, length), frame(0, length)].concat(),
+                Code::InvalidArgument,
+            ),
+            (vec![0, 0, 0, 0], Code::InvalidArgument),
+            (vec![0, 0, 0, 0, 1, 0xFF], Code::InvalidArgument),
+        ] {
+            assert_eq!(code(&frame), expected, "{frame:?}");
+        }
     }
 }

@@ -1,16 +1,18 @@
 //! One HTTP connection, version 1 or 2, from accept to close.
 
 use std::convert::Infallible;
-use std::future::{Future, ready};
+use std::future;
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{CONNECTION, EXPECT};
 use axum::http::{HeaderMap, HeaderValue, Request, Version};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use quell_host::http_connection::{ConnectionEnd, ConnectionState};
 use quell_host::reply::is_unauthenticated;
 use quell_protocol::http::{Problem, ProblemKind};
@@ -67,23 +69,68 @@ const SMALL: usize = 4 * 1_024;
 
 /// Draws for the body of `response`, beside what `share` has; `None` if there is no room.
 async fn drawn(response: Response, mut share: BudgetShare) -> Option<Response> {
-    let (parts, body) = response.into_parts();
-    // All answers are complete in memory.
-    let body = body.collect().await.ok()?;
-    let trailers = body.trailers().cloned();
-    let bytes = body.to_bytes();
-    if !share.resize(share.held().saturating_add(bytes.len())) {
+    let (parts, mut body) = response.into_parts();
+    let size = match body.size_hint().exact() {
+        Some(size) => usize::try_from(size).ok()?,
+        // All answers are complete in memory, but some do not say how long they are.
+        None => {
+            let whole = body.collect().await.ok()?;
+            let trailers = whole.trailers().cloned();
+            let bytes = whole.to_bytes();
+            let size = bytes.len();
+            let trailers = future::ready(trailers.map(Ok));
+            body = Body::new(Full::new(bytes).with_trailers(trailers));
+            size
+        }
+    };
+    if !share.resize(share.held().saturating_add(size)) {
         return None;
     }
-    let bytes = Bytes::from_owner(Budgeted {
-        bytes,
-        _share: share,
-    });
-    let body = match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => Body::new(Full::new(bytes).with_trailers(ready(Some(Ok(trailers))))),
-    };
+    let share = Some(share);
+    let body = Body::new(DrawnBody { body, share });
     Some(Response::from_parts(parts, body))
+}
+
+/// A body of one piece, and the share that was drawn for it.
+struct DrawnBody {
+    body: Body,
+    /// Given back when the piece is sent.
+    share: Option<BudgetShare>,
+}
+
+impl HttpBody for DrawnBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(frame.map(|frame| {
+            let frame = frame?;
+            Ok(match self.share.take() {
+                Some(share) if frame.is_data() => frame.map_data(|bytes| {
+                    Bytes::from_owner(Budgeted {
+                        bytes,
+                        _share: share,
+                    })
+                }),
+                share => {
+                    self.share = share;
+                    frame
+                }
+            })
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Memory for the fields of a request.
@@ -238,7 +285,7 @@ impl Handler {
             }
             // Ends the connection, with all requests that wait on it.
             state.mark_full();
-            std::future::pending().await
+            future::pending().await
         })
     }
 }
