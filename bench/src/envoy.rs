@@ -44,7 +44,7 @@ pub(crate) struct Settings {
     /// Runs of each rival; rivals alternate.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// How long one run takes.
+    /// Length of one run.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
     /// Measure this program instead of building one.

@@ -81,7 +81,7 @@ async fn whole(State(shared): State<Arc<Shared>>, request: HttpRequest, next: Ne
     response
 }
 
-/// What a caller is told that may not ask.
+/// The refusal of a caller that may not ask.
 fn denied(error: Denied) -> Status {
     status(&Box::<Problem>::from(error))
 }

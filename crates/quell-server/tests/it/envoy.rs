@@ -74,7 +74,7 @@ fn message(descriptors: &[Descriptor]) -> RateLimitRequest {
     }
 }
 
-/// What a status says: the code, the name and numbers of the limit, and what is left.
+/// A status in short: the code, the name and numbers of the limit, and what is left.
 fn says(status: &DescriptorStatus) -> (Code, Option<(&str, u32, Unit)>, u32) {
     let limit = status.current_limit.as_ref();
     let limit = limit.map(|one| (one.name.as_str(), one.requests_per_unit, one.unit()));

@@ -23,7 +23,8 @@ fn serve(folder: &Folder, port: u16, more: &[&str]) -> Server {
     Server::start(&[&["--rules", &rules, "--envoy", &listener], more].concat())
 }
 
-/// A rule waits until Envoy has connected to Quell, and until it has heard that Quell is gone.
+/// Asks until the answer has this status: Envoy connects to Quell a moment after it listens, and notices a moment
+/// later that Quell is gone.
 fn until_status(gateway: &Gateway, path: &str, status: u16) {
     until(&format!("{path} is answered by {status}"), || {
         (gateway.ask(&[path]).status == status).then_some(())
