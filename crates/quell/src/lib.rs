@@ -69,8 +69,10 @@
 //!     calls.acquire("alice").await;
 //! }
 //! // If its turn would not come in time, the call is refused at once.
-//! let most = Duration::from_millis(1);
-//! assert!(!calls.acquire_timeout("alice", Cost::ONE, most).await.is_allow());
+//! let mails = KeyedLimiter::<str>::new(Limit::per_hour(1))?;
+//! mails.acquire("alice").await;
+//! let most = Duration::from_secs(60);
+//! assert!(!mails.acquire_timeout("alice", Cost::ONE, most).await.is_allow());
 //! # Ok::<(), quell::LimitError>(())
 //! # }).unwrap();
 //! ```

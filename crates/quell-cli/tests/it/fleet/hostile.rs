@@ -130,13 +130,13 @@ fn wrong_tokens_cost_their_connection_and_nobody_else() {
         new.count()
     };
     assert_eq!(connects(&operators[..60]), 1, "{operators:?}");
-    assert!(connects(&operators[61..]) + free >= 20, "{operators:?}");
+    // What is sent before the client hears of it is still answered.
+    assert!(connects(&operators[61..]) + free >= 5, "{operators:?}");
     let grpc = ["--header", "Content-Type: application/grpc", "--data", ""];
     let nodes = [&["--http2"][..], &grpc].concat();
     let (nodes, free) = many(&format!("{}{ATTEND}", guarded.url), &nodes);
     assert!(nodes.iter().all(|line| line.ends_with(" 200")));
     assert_eq!(connects(&nodes[..60]), 1, "{nodes:?}");
-    // What is sent before the client hears of it is still answered.
     assert!(connects(&nodes[61..]) + free >= 5, "{nodes:?}");
     // Valid tokens are answered, also from there.
     let token = Guarded::read(&guarded.operators);
