@@ -48,8 +48,7 @@ enum Command {
     /// What does a decision cost on the wire, compared with a Redis GET and a server that decides
     /// nothing?
     Server(server::Settings),
-    /// What does a question of Envoy cost, compared with the library limitador and with a service that decides
-    /// nothing?
+    /// Measures a question of Envoy beside the library limitador, and beside a service that decides nothing.
     Envoy(envoy::Settings),
     /// A service that `envoy` measures beside Quell; it starts it.
     #[command(hide = true)]

@@ -102,7 +102,7 @@ impl TurnNotifications {
             last: from,
         });
         stream.waiters += 1;
-        // What came for this waiter before it was added here has perhaps been read for others: it is read again.
+        // A message for this waiter may have been read for others before it was added here: it is read again.
         stream.last = stream.last.min(from);
         let waiter = Waiter {
             notify: Arc::default(),

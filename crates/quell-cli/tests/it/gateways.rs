@@ -224,6 +224,18 @@ fn serve(folder: &Folder, kind: &str) -> Server {
     Server::start(&["--rules", &rules, "--authorize-gateway", kind])
 }
 
+/// Checks that a rule counts by method, path and host, and another by a key that callers show.
+fn check_logins_and_keys(gateway: &Gateway) {
+    let login = || gateway.ask(&["--data", "name=ann", "/login"]).status;
+    assert_eq!((login(), login()), (200, 429));
+    assert_eq!(gateway.ask(&["/login"]).status, 200, "a GET is no POST");
+    let keyed = |key: &str| {
+        let key = format!("X-Api-Key: {key}");
+        gateway.ask(&["--header", &key, "/keyed"]).status
+    };
+    assert_eq!((keyed("one"), keyed("one"), keyed("two")), (200, 429, 200));
+}
+
 /// Checks what every gateway has to do, whatever its configuration looks like.
 fn check(gateway: &Gateway, application: &Application) {
     // Whatever a caller writes, the query has its real address and path.
@@ -260,14 +272,7 @@ fn check(gateway: &Gateway, application: &Application) {
     let kind = problem["type"].as_str().unwrap();
     assert!(kind.ends_with("#quota-exceeded"), "{no:?}");
 
-    let login = || gateway.ask(&["--data", "name=ann", "/login"]).status;
-    assert_eq!((login(), login()), (200, 429));
-    assert_eq!(gateway.ask(&["/login"]).status, 200, "a GET is no POST");
-    let keyed = |key: &str| {
-        let key = format!("X-Api-Key: {key}");
-        gateway.ask(&["--header", &key, "/keyed"]).status
-    };
-    assert_eq!((keyed("one"), keyed("one"), keyed("two")), (200, 429, 200));
+    check_logins_and_keys(gateway);
     // Who has no key, or an empty one, shares none: the rule says nothing of them.
     for without in [&[][..], &["--header", "X-Api-Key;"]] {
         let ask = || gateway.ask(&[without, &["/keyed"]].concat()).status;

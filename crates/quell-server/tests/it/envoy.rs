@@ -369,7 +369,7 @@ fn callers_show_credentials_and_ask_for_their_domains() {
     let nobody = client(&server, None);
     let error = nobody(message(&[descriptor(&[])])).unwrap_err();
     assert_eq!(error.code(), GrpcCode::Unauthenticated, "{error:?}");
-    // Whoever tries one token after the other loses the connection with each.
+    // A caller that tries one token after the other loses the connection with each.
     let stranger = NewToken::generate().unwrap();
     let guess = client(&server, Some(stranger.text()));
     let ends = [(); 6].map(|()| guess(message(&[descriptor(&[])])).unwrap_err().code());
@@ -379,7 +379,7 @@ fn callers_show_credentials_and_ask_for_their_domains() {
         let metrics = request(server.http(), ("GET", "/metrics", ""), &token).body;
         let counted = metrics.split_once("quell_failed_logins_total{listener=\"envoy\"} ");
         let counted = counted.and_then(|(_, rest)| rest.lines().next()?.parse::<u64>().ok());
-        // What is sent on a connection that is being closed is not heard.
+        // A request on a connection that is being closed is not heard.
         counted.is_some_and(|counted| counted > 3)
     });
 }

@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use quell::clock::ManualClock;
 use quell::store::memory::MemoryStore;
-use quell::store::{HoldStatus, HoldStore as _, StoreError};
+use quell::store::{HoldStatus, StoreError};
 use quell::{
     AskError, Cost, KeyedLimiter, Limit, Limiter, OnExpiry, Query, UnkeyedLimiter, Verdict,
 };
-use quell_conformance::ScriptedStore;
 use quell_core::algorithm::fixed_window::CalendarUnit;
 use quell_core::claim::Claim;
 use quell_core::end_hold::Ending;
@@ -138,46 +137,6 @@ async fn who_goes_away_gives_its_place_to_those_behind() {
     assert_eq!(names(&mut done), [0, 2, 4]);
     let refused = limiter.peek(&query("alice", 1)).await.unwrap();
     assert_eq!(refused.retry_after, Some(quell::RetryAfter::After(SECOND)));
-}
-
-/// The store fails when a waiter asks it how far its turn has moved, after it was told so: before the store has
-/// heard it, or after that, so that only the answer is lost.
-#[tokio::test]
-async fn a_waiter_without_an_answer_of_the_store_asks_again() {
-    for is_heard in [false, true] {
-        let clock = Arc::new(ManualClock::new(Now::from_nanos(1_790_000_000_000_000_000)));
-        let store = ScriptedStore::default();
-        let limiter = Limiter::builder(store.clone()).clock(Arc::clone(&clock) as _);
-        let limiter = Arc::new(limiter.build());
-        let permits = Limit::concurrency(1).lease(HOUR).build().unwrap();
-        limiter
-            .set_rules(domain(vec![rule("permits", permits)]))
-            .unwrap();
-        let held = limiter.acquire(&query("alice", 1)).await.unwrap();
-        let waiting = tokio::spawn({
-            let limiter = Arc::clone(&limiter);
-            async move {
-                let query = query("alice", 1);
-                let turn = limiter.reserve_timeout(&query, HOUR, Some("job"), 2 * HOUR);
-                turn.await.unwrap()
-            }
-        });
-        quiet().await;
-        limiter.release("d", &held.id.unwrap()).await.unwrap();
-        store.set_gone(true);
-        quiet().await;
-        store.set_gone(false);
-        if is_heard {
-            let id = HoldId::new("d", "job").unwrap();
-            let (left, _) = store.advance(&id, limiter.now()).await.unwrap().unwrap();
-            assert_eq!(left, Duration::ZERO);
-        }
-        assert!(!waiting.is_finished());
-        clock.advance(SECOND);
-        quiet().await;
-        assert!(waiting.is_finished(), "{is_heard}");
-        assert!(waiting.await.unwrap().is_allow());
-    }
 }
 
 /// Waits for the turn of a reservation with this name.

@@ -12,6 +12,7 @@ mod hold_bans;
 mod holds;
 mod learned;
 mod limiters;
+mod lost_answers;
 mod memory;
 mod parallel;
 mod tower;

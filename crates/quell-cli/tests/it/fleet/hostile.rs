@@ -130,7 +130,7 @@ fn wrong_tokens_cost_their_connection_and_nobody_else() {
         new.count()
     };
     assert_eq!(connects(&operators[..60]), 1, "{operators:?}");
-    // What is sent before the client hears of it is still answered.
+    // Requests that the client sends before it hears of the end are still answered.
     assert!(connects(&operators[61..]) + free >= 5, "{operators:?}");
     let grpc = ["--header", "Content-Type: application/grpc", "--data", ""];
     let nodes = [&["--http2"][..], &grpc].concat();

@@ -2,7 +2,7 @@
 
 use quell_testkit::port::free_port;
 
-use super::{Application, Gateway, RULES, blocks, replace};
+use super::{Application, Gateway, RULES, blocks, check_logins_and_keys, replace};
 use crate::clients::envoy;
 use crate::files::Folder;
 use crate::process::{run, until};
@@ -76,14 +76,7 @@ fn envoy_asks_and_passes_the_refusal_on() {
         let wait: u64 = no.field("retry-after").parse().unwrap();
         assert!((1..=3_600).contains(&wait), "{no:?}");
     }
-    let login = || gateway.ask(&["--data", "name=ann", "/login"]).status;
-    assert_eq!((login(), login()), (200, 429));
-    assert_eq!(gateway.ask(&["/login"]).status, 200, "a GET is no POST");
-    let keyed = |key: &str| {
-        let key = format!("X-Api-Key: {key}");
-        gateway.ask(&["--header", &key, "/keyed"]).status
-    };
-    assert_eq!((keyed("one"), keyed("one"), keyed("two")), (200, 429, 200));
+    check_logins_and_keys(&gateway);
     assert_eq!(
         (
             gateway.ask(&["/keyed"]).status,
