@@ -1,6 +1,6 @@
 //! Requests: those of one connection so far, and whether its client has hung up.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ pub struct Requests {
     opened: Instant,
     begun: AtomicU32,
     answered: AtomicU32,
+    leaves_unread: AtomicBool,
     /// Tells when the client hangs up.
     pub hang_up: HangUp,
 }
@@ -25,6 +26,7 @@ impl Default for Requests {
             opened: Instant::now(),
             begun: AtomicU32::new(0),
             answered: AtomicU32::new(0),
+            leaves_unread: AtomicBool::new(false),
             hang_up: HangUp::default(),
         }
     }
@@ -49,6 +51,16 @@ impl Requests {
     /// Those so far.
     pub fn begun(&self) -> u32 {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the last one was answered without reading all of its body.
+    pub fn leave_unread(&self) {
+        self.leaves_unread.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the last one was answered without reading all of its body.
+    pub fn leaves_unread(&self) -> bool {
+        self.leaves_unread.load(Ordering::Relaxed)
     }
 
     /// Returns true if the next bytes are a body, which does not stay in hyper's buffer.

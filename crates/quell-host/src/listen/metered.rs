@@ -4,7 +4,7 @@ use std::future::Future as _;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use quell_protocol::callers::FrameMeter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -26,16 +26,45 @@ pub struct MeteredStream {
     frames: Option<FrameMeter>,
     /// True if the last bytes were not sent as a whole, so that no others may be sent between.
     has_unsent: bool,
-    flood: Option<Flood>,
+    /// Is there if the client sent too many frames.
+    flood: Option<Rest>,
+    /// Is there if the connection ends before the client has sent all.
+    unread: Option<Rest>,
 }
 
-/// The end of a connection whose client sent too many frames: its last bytes were sent. Some of what the client
-/// still sends is read and dropped, since closing a connection with unread bytes discards what was sent last.
+/// What a client still sends after the last bytes that it gets. Some of it is read and dropped, since closing a
+/// connection with unread bytes discards what was sent last.
 #[derive(Debug)]
-struct Flood {
+struct Rest {
     /// Bytes that are still read.
     left: usize,
     timer: Pin<Box<Sleep>>,
+}
+
+impl Rest {
+    /// As much as a client may send from now on.
+    fn new() -> Self {
+        Self {
+            left: LINGER_BYTES,
+            timer: Box::pin(sleep(LINGER)),
+        }
+    }
+
+    /// Reads and drops what comes, for a moment.
+    fn drop_from(&mut self, stream: &mut Stream, context: &mut Context<'_>) -> Poll<()> {
+        let mut scratch = [0; SCRATCH];
+        while self.left > 0 && self.timer.as_mut().poll(context).is_pending() {
+            let mut part = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut *stream).poll_read(context, &mut part) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !part.filled().is_empty() => {
+                    self.left = self.left.saturating_sub(part.filled().len());
+                }
+                Poll::Ready(_) => break,
+            }
+        }
+        Poll::Ready(())
+    }
 }
 
 impl MeteredStream {
@@ -46,6 +75,7 @@ impl MeteredStream {
             frames: None,
             has_unsent: false,
             flood: None,
+            unread: None,
         }
     }
 
@@ -73,30 +103,22 @@ impl MeteredStream {
         }
         // One that reads knows at once that no more comes.
         let _ = Pin::new(&mut self.stream).poll_shutdown(&mut context);
-        self.flood = Some(Flood {
-            left: LINGER_BYTES,
-            timer: Box::pin(sleep(LINGER)),
-        });
+        self.flood = Some(Rest::new());
     }
 
-    /// Reads and drops what the client still sends, for a moment.
-    fn drop_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut scratch = [0; SCRATCH];
-        while let Some(flood) = &mut self.flood
-            && flood.left > 0
-            && flood.timer.as_mut().poll(context).is_pending()
-        {
-            let mut part = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.stream).poll_read(context, &mut part) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) if !part.filled().is_empty() => {
-                    flood.left = flood.left.saturating_sub(part.filled().len());
-                }
-                Poll::Ready(_) => break,
-            }
+    /// Reads and drops what the client still sends after a flood.
+    fn end_flood(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(rest) = &mut self.flood {
+            ready!(rest.drop_from(&mut self.stream, context));
         }
         let reason = "too many frames beside requests";
         Poll::Ready(Err(io::Error::new(ErrorKind::QuotaExceeded, reason)))
+    }
+
+    /// Reads and drops what the client still sends, for a moment, once the stream was shut down.
+    pub fn poll_unread(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let rest = self.unread.get_or_insert_with(Rest::new);
+        rest.drop_from(&mut self.stream, context)
     }
 
     /// Notes how much of `all` bytes was sent.
@@ -126,7 +148,7 @@ impl AsyncRead for MeteredStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.flood.is_some() {
-            return self.drop_rest(context);
+            return self.end_flood(context);
         }
         let before = buffer.filled().len();
         let moved = Pin::new(&mut self.stream).poll_read(context, buffer);
@@ -136,7 +158,7 @@ impl AsyncRead for MeteredStream {
         {
             buffer.set_filled(before);
             self.calm();
-            return self.drop_rest(context);
+            return self.end_flood(context);
         }
         moved
     }
@@ -184,5 +206,54 @@ impl AsyncWrite for MeteredStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read as _, Write as _};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream as Client;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// A stream whose client has sent `count` bytes that nobody has read.
+    fn unread(count: usize) -> (MeteredStream, Client) {
+        let (server, mut client) = Client::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        client.write_all(&vec![0; count]).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let stream = UnixStream::from_std(server).unwrap();
+        (MeteredStream::new(Stream::Unix(stream)), client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_not_sent_all_gets_what_was_sent_last() {
+        let (mut stream, mut client) = unread(3 * SCRATCH);
+        stream.write_all(b"too much").await.unwrap();
+        stream.shutdown().await.unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        poll_fn(|context| stream.poll_unread(context)).await;
+        drop(stream);
+        let mut last = String::new();
+        client.read_to_string(&mut last).unwrap();
+        assert_eq!(last, "too much");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_end_is_waited_for_a_moment() {
+        let (mut stream, _client) = unread(1);
+        let begin = Instant::now();
+        stream.shutdown().await.unwrap();
+        poll_fn(|context| stream.poll_unread(context)).await;
+        let waited = begin.elapsed();
+        assert!(
+            (LINGER..2 * LINGER).contains(&waited),
+            "waited for {waited:?}"
+        );
     }
 }

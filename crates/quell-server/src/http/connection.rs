@@ -243,6 +243,9 @@ impl Handler {
                 Some(body) => body.drain(&shared.config).await,
                 None => true,
             };
+            if !is_read {
+                requests.leave_unread();
+            }
             if shared.is_stopping() || !is_read {
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);

@@ -15,7 +15,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -312,6 +312,10 @@ impl AsyncWrite for TimedStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.inner).poll_shutdown(context);
-        self.watch_end(context, shut)
+        let shut = ready!(self.watch_end(context, shut));
+        if self.requests.leaves_unread() {
+            ready!(self.inner.poll_unread(context));
+        }
+        Poll::Ready(shut)
     }
 }
