@@ -98,6 +98,7 @@ enum Kind {
 
 #[derive(Arbitrary, Debug)]
 enum Unit {
+    Second,
     Minute,
     Hour,
     Day,
@@ -193,6 +194,7 @@ impl Input {
 impl Unit {
     const fn of_core(&self) -> CalendarUnit {
         match self {
+            Self::Second => CalendarUnit::Second,
             Self::Minute => CalendarUnit::Minute,
             Self::Hour => CalendarUnit::Hour,
             Self::Day => CalendarUnit::Day,

@@ -45,7 +45,7 @@ pub use holds::{
 pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
-use rules::{Random, random_rules};
+use rules::{Random, random_budgets, random_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
 pub use scripted::ScriptedStore;
 pub use warming::warms_as_model_in_micros;
@@ -102,6 +102,46 @@ pub async fn remembers_as_model<S: AdminStore>(
     let subject = (limiter_by(build(Arc::clone(&clock) as _), &clock), clock);
     let model = ModelStore::default();
     same_as(subject, model, seed, steps, random_rules, is_remembered).await;
+}
+
+/// As [`same_as_model`], under limits with an overdraft, which refusals change.
+///
+/// # Panics
+/// As [`same_as_model`].
+pub async fn overdraws_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
+    let (subject, model) = (limiter(store, start()), ModelStore::default());
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        random_budgets,
+        VerdictResult::eq,
+    )
+    .await;
+}
+
+/// As [`same_as_model_in_micros`], under limits with an overdraft, which refusals change.
+///
+/// # Panics
+/// As [`same_as_model`].
+pub async fn overdraws_as_model_in_micros<S: AdminStore>(
+    store: S,
+    carries: Carries,
+    seed: u64,
+    steps: usize,
+) {
+    let model = InMicros(ModelStore::new(carries));
+    let subject = limiter(store, start());
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        random_budgets,
+        VerdictResult::eq,
+    )
+    .await;
 }
 
 type VerdictResult = Result<Verdict, AskError>;
@@ -313,6 +353,7 @@ fn random_query(random: &mut Random) -> Query<'static> {
             1
         };
         descriptor.cost = Cost::new(cost).unwrap_or_default();
+        descriptor.is_check = random.one_in(8);
         for name in ["a", "b", "c"] {
             if !random.one_in(6) {
                 // Some values are not text, some contain the separators of joined values.
@@ -328,9 +369,10 @@ fn random_query(random: &mut Random) -> Query<'static> {
 }
 
 fn random_action(random: &mut Random) -> Action<'static> {
-    match random.below(3) {
+    match random.below(4) {
         0 => Action::Forgive,
         1 => Action::Lift,
+        2 => Action::Refund,
         _ => {
             let reasons = [None, Some("tries passwords"), Some("1 \u{e9}")];
             let length = Duration::from_millis(1 + random.below(5_000));

@@ -11,7 +11,7 @@ use quell::store::{
     HoldStore, KeyView, LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
 };
 use quell_core::algorithm::At;
-use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, pay, take_back};
+use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, pay, refund, take_back};
 use quell_core::claim::Claim;
 use quell_core::decision::Decision;
 use quell_core::end_hold::{Ending, forgive};
@@ -338,6 +338,10 @@ impl AdminStore for ModelStore {
                     true
                 }
                 Action::Lift => lift(&mut state, now),
+                Action::Refund => {
+                    let state = &mut state;
+                    refund(now, &mut Entry { charge, state })
+                }
                 Action::Forgive => {
                     let used = state.time_to_own_rest(&charge.active.limit, now);
                     forgive(&mut state, &charge.active.limit, &charge.at(now));

@@ -147,6 +147,29 @@ fn warm(random: &mut Random) -> Result<Limit, LimitError> {
         .build()
 }
 
+/// The same rules, whose limits are budgets on the calendar with an overdraft, some of them with bans.
+pub(crate) fn random_budgets(random: &mut Random) -> Vec<DomainRules> {
+    let mut rules = random_rules(random);
+    for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
+        let overrides = rule.overrides.iter_mut().map(|entry| &mut entry.effect);
+        for effect in overrides.chain([&mut rule.effect]) {
+            let Effect::Limit(limit) = effect else {
+                continue;
+            };
+            let units = [CalendarUnit::Second, CalendarUnit::Hour, CalendarUnit::Day];
+            let unit = units.get(random.index(units.len())).copied();
+            let unit = unit.unwrap_or(CalendarUnit::Day);
+            let budget = Limit::calendar_window(limit.max(), unit, "Europe/Berlin").overdraft();
+            let budget = budget.build().map(|budget| match limit.ban() {
+                Some(ban) => budget.with_ban(ban.clone()),
+                None => budget,
+            });
+            *effect = budget.map_or(Effect::Unlimited, Effect::Limit);
+        }
+    }
+    rules
+}
+
 fn random_rule(random: &mut Random, name: &str) -> Rule {
     let per = ["a", "b"]
         .into_iter()
@@ -232,9 +255,14 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
             .build()?,
         4 if random.one_in(2) => Limit::fixed_window(size, window).build()?,
         4 => {
-            let units = [CalendarUnit::Minute, CalendarUnit::Hour, CalendarUnit::Day];
+            let units = [
+                CalendarUnit::Second,
+                CalendarUnit::Minute,
+                CalendarUnit::Hour,
+                CalendarUnit::Day,
+            ];
             let unit = units
-                .get(random.index(3))
+                .get(random.index(4))
                 .copied()
                 .unwrap_or(CalendarUnit::Day);
             Limit::calendar_window(size, unit, "Europe/Berlin").build()?

@@ -188,6 +188,12 @@ pub(crate) trait Mechanics {
     }
     /// Moves every monotonic instant.
     fn shift(&self, usage: &mut Usage, nanos: i64);
+    /// Where a call that begins within the limit is charged whole: whether a call begins so.
+    fn begins_within(&self, _usage: &Usage) -> Option<bool> {
+        None
+    }
+    /// Remembers `cost` of a call that was refused and is not charged.
+    fn remember_refused(&self, _usage: &mut Usage, _at: &At, _cost: u64) {}
 }
 
 /// An algorithm with precomputed numbers.
@@ -243,6 +249,8 @@ ask_inner! {
     fn reset_after(&self, usage: &Usage, at: &At) -> Duration;
     fn delay(&self, usage: &Usage, at: &At) -> Duration;
     fn shift(&self, usage: &mut Usage, nanos: i64);
+    fn begins_within(&self, usage: &Usage) -> Option<bool>;
+    fn remember_refused(&self, usage: &mut Usage, at: &At, cost: u64);
 }
 
 impl Engine {

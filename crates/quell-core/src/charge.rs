@@ -24,6 +24,7 @@ use crate::policy::{Policy, Rung};
 use crate::short_list::ShortList;
 use crate::state::State;
 use crate::time::{Now, Wall};
+use crate::usage::Usage;
 use crate::verdict::{RuleDecision, Verdict};
 
 /// Operation that a store carries out on a set of charges.
@@ -42,6 +43,8 @@ pub struct Charge<'r> {
     pub active: &'r ActiveLimit,
     /// Units to charge.
     pub cost: Cost,
+    /// True if 0 units are charged in place of the cost: the limit, which has an overdraft, is only checked.
+    pub is_check: bool,
     /// True if the limit is in shadow: it is evaluated and reported, but cannot refuse.
     pub shadow: bool,
     /// The start and end of the current calendar window, if the limit has one.
@@ -89,6 +92,7 @@ impl<'r> Charge<'r> {
         Self {
             active,
             cost,
+            is_check: false,
             shadow: false,
             edges: None,
             exists_until: None,
@@ -99,6 +103,21 @@ impl<'r> Charge<'r> {
             rule: None,
             key: 0..0,
             scope: 0,
+        }
+    }
+
+    /// Units to charge: the cost, or 0 for a check.
+    #[must_use]
+    pub const fn units(&self) -> u64 {
+        if self.is_check { 0 } else { self.cost.get() }
+    }
+
+    /// Adds the units of another charge on the same key.
+    pub const fn add(&mut self, other: &Self) {
+        match (self.is_check, other.is_check) {
+            (_, true) => {}
+            (true, false) => (self.cost, self.is_check) = (other.cost, false),
+            (false, false) => self.cost = self.cost.saturating_add(other.cost),
         }
     }
 
@@ -354,7 +373,7 @@ impl<'r> LimitSet<'r> {
             let (mut fixed, place) = (charge.fixed(), *place);
             match merged.get_mut(place) {
                 Some(other) if other.active.limit.lease().is_some() => fixed = Some(0),
-                Some(other) => other.cost = other.cost.saturating_add(charge.cost),
+                Some(other) => other.add(&charge),
                 None => merged.push(charge),
             }
             pairs.push(DescriptorOrigin {
@@ -443,16 +462,19 @@ pub fn decide(now: Now, operation: Operation, entries: &mut [Entry<'_, '_>]) -> 
         .iter_mut()
         .map(|entry| judge(&*entry.charge.active.limit.engine(), now, entry));
     let judged: Vec<Judgement> = judged.collect();
-    let passes = entries
-        .iter()
-        .zip(&judged)
-        .all(|(entry, judged)| judged.outcome.is_allow() || entry.charge.shadow);
+    let mut each = entries.iter().zip(&judged);
+    let set = SetOutcome {
+        passes: each
+            .clone()
+            .all(|(entry, judged)| judged.outcome.is_allow() || entry.charge.shadow),
+        is_within: each.all(|(entry, judged)| judged.is_within() || entry.charge.shadow),
+    };
     entries
         .iter_mut()
         .zip(judged)
         .map(|(entry, judged)| {
             let engine = &*entry.charge.active.limit.engine();
-            conclude(engine, now, operation, passes, entry, judged)
+            conclude(engine, now, operation, set, entry, judged)
         })
         .collect()
 }
@@ -472,8 +494,11 @@ fn decide_with<M: Mechanics>(
     entry: &mut Entry<'_, '_>,
 ) -> Decision {
     let judged = judge(engine, now, entry);
-    let passes = judged.outcome.is_allow() || entry.charge.shadow;
-    conclude(engine, now, operation, passes, entry, judged)
+    let set = SetOutcome {
+        passes: judged.outcome.is_allow() || entry.charge.shadow,
+        is_within: judged.is_within() || entry.charge.shadow,
+    };
+    conclude(engine, now, operation, set, entry, judged)
 }
 
 /// Takes back the cost of a charge: units that were charged at `charged` under the same limit, and are not
@@ -489,11 +514,27 @@ pub fn take_back(now: Now, charged: Now, entry: &mut Entry<'_, '_>) {
     }
     let at = entry.charge.at(now);
     state.settle(&active.limit, &at);
-    let units = entry.charge.cost.get();
+    let units = entry.charge.units();
     active
         .limit
         .engine()
         .take_back(&mut state.usage, units, charged, &at);
+}
+
+/// Gives the cost of a charge back under a limit with an overdraft: first the units of calls that were refused in this
+/// window, then those that were used. Limits without one ignore it, since they do not remember refusals: a refund of
+/// a refused call would let others in. Returns whether anything was used or refused.
+pub fn refund(now: Now, entry: &mut Entry<'_, '_>) -> bool {
+    let limit = &entry.charge.active.limit;
+    if !limit.has_overdraft() {
+        return false;
+    }
+    entry.state.settle(limit, &entry.charge.at(now));
+    let is_used = entry.state.usage != Usage::Rest;
+    if is_used {
+        take_back(now, now, entry);
+    }
+    is_used
 }
 
 /// Charges as many of `units` as fit, and none while a ban is in force; a refusal is not counted. Returns how
@@ -522,9 +563,30 @@ pub fn pay(now: Now, units: u64, entry: &mut Entry<'_, '_>) -> (u64, Decision) {
 }
 
 /// The answers of a limit and its ban before anything is charged.
+#[derive(Clone, Copy)]
 struct Judgement {
     outcome: Outcome,
     banned: bool,
+    /// Whether the call begins within the limit, if that has an overdraft.
+    begins_within: Option<bool>,
+}
+
+impl Judgement {
+    /// Returns true if the limit would have the call charged whole.
+    fn is_within(self) -> bool {
+        match self.begins_within {
+            Some(begins_within) => begins_within && !self.banned,
+            None => self.outcome.is_allow(),
+        }
+    }
+}
+
+/// The answer of a whole set.
+#[derive(Clone, Copy)]
+struct SetOutcome {
+    passes: bool,
+    /// True if every limit that is not in shadow would have the call charged whole.
+    is_within: bool,
 }
 
 #[inline]
@@ -537,7 +599,8 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
     } else {
         engine.settle(&mut state.usage, &at);
     }
-    let cost = entry.charge.cost.get();
+    let cost = entry.charge.units();
+    let begins_within = engine.begins_within(&state.usage);
     let by_limit = match &state.holds {
         None => engine.check(&state.usage, &at, cost),
         Some(holds) => holds.check(&state.usage, &limit.engine(), &at, cost),
@@ -546,6 +609,7 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
         return Judgement {
             outcome: by_limit,
             banned: false,
+            begins_within,
         };
     };
     Ban::clamp(record, now.monotonic);
@@ -556,10 +620,12 @@ fn judge<M: Mechanics>(engine: &M, now: Now, entry: &mut Entry<'_, '_>) -> Judge
         None => Judgement {
             outcome: by_limit,
             banned: false,
+            begins_within,
         },
         Some(left) => Judgement {
             outcome: Outcome::Deny(later(by_limit, left)),
             banned: true,
+            begins_within,
         },
     }
 }
@@ -578,7 +644,7 @@ fn conclude<M: Mechanics>(
     engine: &M,
     now: Now,
     operation: Operation,
-    passes: bool,
+    set: SetOutcome,
     entry: &mut Entry<'_, '_>,
     judged: Judgement,
 ) -> Decision {
@@ -588,15 +654,24 @@ fn conclude<M: Mechanics>(
     let Judgement {
         mut outcome,
         mut banned,
+        begins_within,
     } = judged;
     let mut delay = Duration::ZERO;
+    let units = entry.charge.units();
     match outcome {
-        Outcome::Allow if passes => {
+        Outcome::Allow if set.passes => {
             delay = engine.delay(&state.usage, &at);
             if operation == Operation::Acquire {
-                let units = entry.charge.cost.get();
                 engine.take(&mut state.usage, &at, units);
                 state.count(limit, &at, units);
+            }
+        }
+        _ if operation == Operation::Acquire && begins_within.is_some() => {
+            if set.is_within && judged.is_within() {
+                engine.take(&mut state.usage, &at, units);
+                state.count(limit, &at, units);
+            } else {
+                engine.remember_refused(&mut state.usage, &at, units);
             }
         }
         Outcome::Deny(_) if operation == Operation::Acquire && !banned => {
@@ -646,6 +721,8 @@ pub enum Action<'a> {
     Ban(Duration, Option<&'a str>),
     /// Lift the key's ban and forget its refusals. Its use stays.
     Lift,
+    /// Give the cost of each charge back, to what was refused first ([`refund`]).
+    Refund,
 }
 
 impl Action<'_> {

@@ -230,7 +230,7 @@ fn new_hold(
     let in_passing = ARRIVAL.saturating_add(delay);
     Hold {
         id: claim.id.clone(),
-        units: entry.charge.cost.get(),
+        units: entry.charge.units(),
         on_expiry: on_expiry(claim, entry),
         passes: keep(claim, entry).is_none(),
         keep: keep(claim, entry).unwrap_or(in_passing),
@@ -316,7 +316,7 @@ fn turn(now: Now, entries: &[Entry<'_, '_>], id: Option<&HoldId>) -> Option<(Mon
         }
         let limit = &entry.charge.active.limit;
         let at = entry.charge.at(now);
-        let cost = entry.charge.cost.get();
+        let cost = entry.charge.units();
         let usage = entry.state.usage.clone();
         set.push(Forecast::new(limit.engine(), usage, holds, at, cost));
     }

@@ -115,6 +115,9 @@ pub struct Descriptor<'a> {
     entries: Vec<Entry<'a>>,
     /// Units to charge; default 1.
     pub cost: Cost,
+    /// True if 0 units are charged in place of the cost. Only limits with an overdraft
+    /// ([`fixed_window`](crate::algorithm::fixed_window)) apply to such a descriptor.
+    pub is_check: bool,
 }
 
 /// A name and a value: any bytes are a value.
@@ -133,6 +136,7 @@ impl<'a> Descriptor<'a> {
         Self {
             entries: Vec::new(),
             cost: Cost::ONE,
+            is_check: false,
         }
     }
 
@@ -170,6 +174,7 @@ impl<'a> Descriptor<'a> {
         Descriptor {
             entries: entries.collect(),
             cost: self.cost,
+            is_check: self.is_check,
         }
     }
 }

@@ -253,6 +253,13 @@ impl Limit {
         }
     }
 
+    /// Returns true if a call that begins within the limit is charged whole, also beyond it
+    /// ([`fixed_window`](crate::algorithm::fixed_window)).
+    #[must_use]
+    pub fn has_overdraft(&self) -> bool {
+        matches!(self.kind(), Algorithm::FixedWindow(fixed) if fixed.overdraft)
+    }
+
     /// The ban on top, if there is one.
     #[must_use]
     pub fn ban(&self) -> Option<&Ban> {

@@ -377,6 +377,9 @@ fn supply(limit: &Limit) -> Result<Supply, NotLeased> {
         Algorithm::LeakyBucket(bucket) => {
             Ok(Supply::Steady(bucket.rate.count(), bucket.rate.period()))
         }
+        Algorithm::FixedWindow(window) if window.overdraft => Err(NotLeased::Unable(
+            "with an overdraft each refusal is remembered, so the store decides on each call",
+        )),
         Algorithm::FixedWindow(_) => Ok(Supply::AtOnce(limit.full_refill())),
         Algorithm::SlidingWindow(window) => Ok(Supply::ByEntry(window.limit, window.window)),
         Algorithm::SlidingLog(log) => Ok(Supply::ByEntry(log.limit, log.window)),

@@ -22,11 +22,13 @@ use crate::refusal_page::RefusalPage;
 mod index;
 mod matcher;
 mod pattern;
+mod selector;
 mod set;
 mod shared;
 
 pub use matcher::{Matcher, Patterns};
 pub use pattern::{DescriptorReader, Pattern};
+pub use selector::{Select, Selector};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
     ReplacedLimit, RuleSet,

@@ -103,7 +103,7 @@ pub fn charge(now: Now, entries: &mut [Entry<'_, '_>]) -> (Vec<Decision>, Vec<Op
         (passes && decision.outcome.is_allow()).then(|| Ticket {
             limit: entry.charge.active.id,
             mark: mark(entry, now),
-            units: entry.charge.cost.get(),
+            units: entry.charge.units(),
             made: now.monotonic,
             held: entry.state.holds.as_deref().map(|holds| Held {
                 so_far: holds.given_back(),

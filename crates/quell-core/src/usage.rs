@@ -64,6 +64,8 @@ pub enum Usage {
         end: Wall,
         /// Units used in it.
         used: u64,
+        /// Units of calls that were refused in it, where a refund takes them first.
+        refused: u64,
     },
     /// `sliding_window`.
     SlidingWindow {

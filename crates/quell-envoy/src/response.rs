@@ -217,6 +217,7 @@ fn unit_of_limit(limit: &Limit) -> Unit {
     match limit.calendar() {
         None => unit_of_length(limit.full_refill()),
         Some(calendar) => match calendar.unit {
+            CalendarUnit::Second => Unit::Second,
             CalendarUnit::Minute => Unit::Minute,
             CalendarUnit::Hour => Unit::Hour,
             CalendarUnit::Day => Unit::Day,

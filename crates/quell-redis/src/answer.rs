@@ -234,7 +234,7 @@ pub(crate) fn decisions(
             Some(complete) => complete,
             None => {
                 let is_taken = is_charged && operation == Operation::Acquire;
-                let cost = charge.cost.get();
+                let cost = charge.units();
                 numbers.view(*raw, cost, if is_taken { cost } else { 0 })
             }
         };

@@ -51,7 +51,7 @@ fn charge_argument(charge: &Charge<'_>, origin: CostOrigin, claim: &Claim<'_>) -
         (None, None) => false,
     };
     // More than that never fits, and need not be counted exactly.
-    let units = charge.cost.get().min(MAX_UNITS + 1);
+    let units = charge.units().min(MAX_UNITS + 1);
     let fixed = origin.fixed.min(MAX_UNITS + 1);
     let mut bytes = [number(units), optional_micros(limit.lease()), number(fixed)].concat();
     bytes.push(u8::from(is_released));

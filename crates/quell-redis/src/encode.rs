@@ -34,6 +34,8 @@ const WARMING: u8 = LEAKY;
 const HAS_BAN: u8 = 8;
 /// Set if the tick is not a whole unit.
 const HAS_PARTS: u8 = 16;
+/// Set if a calendar window has an overdraft.
+const HAS_OVERDRAFT: u8 = 16;
 /// Set if the unit is not a microsecond.
 const HAS_SHIFT: u8 = 32;
 /// Set if one more number follows: the units missing at the start, the calls that wait undelayed, or the
@@ -204,7 +206,12 @@ impl Writer {
 
     /// The cost, and what it must fit into.
     fn cost(&mut self, charge: &Charge<'_>, limit: u64) {
-        self.numbers([charge.cost.get().min(limit + 1), limit]);
+        // With an overdraft all of it is charged.
+        let most = match charge.active.limit.has_overdraft() {
+            true => MAX_UNITS,
+            false => limit + 1,
+        };
+        self.numbers([charge.units().min(most), limit]);
     }
 
     fn bucket(
@@ -312,7 +319,8 @@ impl Writer {
                 self.numbers([window]);
             }
             Window::Calendar(calendar) => {
-                self.limit(CALENDAR, &[limit], &calendar_bytes(calendar));
+                let overdraft = if spec.overdraft { HAS_OVERDRAFT } else { 0 };
+                self.limit(CALENDAR | overdraft, &[limit], &calendar_bytes(calendar));
                 self.cost(charge, limit);
                 let edges = charge.edges.map(|edges| {
                     [edges.start, edges.end, edges.next_end].map(|edge| wall_up(edge).min(NEVER))

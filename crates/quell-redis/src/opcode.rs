@@ -40,6 +40,7 @@ pub(crate) enum Opcode {
     Pay = 13,
     Sync = 14,
     ListHolds = 15,
+    GiveBack = 16,
 }
 
 impl StoreClock {

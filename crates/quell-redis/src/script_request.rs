@@ -119,9 +119,14 @@ pub(crate) async fn administer(
         Action::Forgive => (Opcode::Forgive, Duration::ZERO),
         Action::Ban(length, _) => (Opcode::Ban, length),
         Action::Lift => (Opcode::Lift, Duration::ZERO),
+        Action::Refund => (Opcode::GiveBack, Duration::ZERO),
     };
     let request = ScriptRequest::new(servers, set);
     let (changed, clocks) = request.administer(opcode, length, now).await?;
+    if action == Action::Refund {
+        servers.note_charged(set, request.names);
+        return Ok(changed);
+    }
     let bans = Bans::new(servers);
     for (charge, clock) in set.charges().iter().zip(clocks) {
         let key = set.key(charge);
@@ -374,7 +379,9 @@ impl<'a> ScriptRequest<'a> {
         now: Now,
     ) -> Result<(usize, Vec<u64>), Failure> {
         let head = self.servers.clock.head(opcode, length, now);
-        self.administer_with(head, true).await
+        // Nothing is given back where something is held, so nobody's turn comes sooner by that.
+        let calls_out = opcode != Opcode::GiveBack;
+        self.administer_with(head, calls_out).await
     }
 
     /// If `calls_out`, callers that wait on a key are told to ask again.

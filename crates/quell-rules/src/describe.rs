@@ -243,6 +243,7 @@ impl BanNumbers {
 /// A unit of the calendar as a rules file writes it.
 const fn unit(unit: CalendarUnit) -> &'static str {
     match unit {
+        CalendarUnit::Second => "s",
         CalendarUnit::Minute => "min",
         CalendarUnit::Hour => "h",
         CalendarUnit::Day => "day",

@@ -38,6 +38,7 @@ mod change;
 mod cursor;
 mod decimal;
 mod describe;
+mod document;
 mod duration;
 mod edit;
 mod explain;
@@ -59,6 +60,7 @@ pub use change::{ChangeKind, RuleChange, RuleChanges};
 pub use describe::{
     AdaptiveNumbers, BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers,
 };
+pub use document::{DocumentNode, DocumentValue, read_documents};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use edit::{Assignment, EditError, EditedRules, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain, max_hold_ms};

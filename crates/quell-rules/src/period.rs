@@ -85,6 +85,7 @@ impl Period {
         let meant = match self {
             Self::Month => return Ok(CalendarUnit::Month),
             Self::Year => return Ok(CalendarUnit::Year),
+            Self::Length(SECOND) => return Ok(CalendarUnit::Second),
             Self::Length(MINUTE) => return Ok(CalendarUnit::Minute),
             Self::Length(HOUR) => return Ok(CalendarUnit::Hour),
             Self::Length(DAY) => return Ok(CalendarUnit::Day),
@@ -92,7 +93,7 @@ impl Period {
             Self::Length(other) => match other.as_secs() / 86_400 {
                 28..=31 => "write `month`",
                 365 | 366 => "write `year`",
-                _ => "write min, h, day, week, month or year, or leave `align: calendar` out",
+                _ => "write s, min, h, day, week, month or year, or leave `align: calendar` out",
             },
         };
         Err(format!(

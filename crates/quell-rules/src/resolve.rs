@@ -114,10 +114,7 @@ impl Domains {
         let next = self.list.len();
         let index = *self.index.entry(Arc::clone(domain)).or_insert(next);
         if index == next {
-            self.list.push(DomainRules {
-                domain: Arc::clone(domain),
-                rules: Vec::new(),
-            });
+            self.list.push(DomainRules::new(domain, Vec::new()));
         }
         &mut self.list[index].rules
     }

@@ -71,7 +71,7 @@ fn wall(zoned: &Zoned) -> Wall {
 /// The first day of the unit that contains `date`, and of the next unit.
 fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
     let (first, span) = match unit {
-        CalendarUnit::Minute | CalendarUnit::Hour => return None,
+        CalendarUnit::Second | CalendarUnit::Minute | CalendarUnit::Hour => return None,
         CalendarUnit::Day => (date, 1.day()),
         CalendarUnit::Week => {
             let since_monday = date.weekday().since(Weekday::Monday);
@@ -84,14 +84,15 @@ fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
     Some((first, first.checked_add(span).ok()?))
 }
 
-/// Boundaries of the minute or hour around `now`. They follow local time. An hour that a change of offset
+/// Boundaries of the second, minute or hour around `now`. They follow local time. An hour that a change of offset
 /// cuts short ends there.
 fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
-    let (minutes, length) = match unit == CalendarUnit::Hour {
-        true => (now.minute(), 3_600),
-        false => (0, 60),
+    let (minute, second) = (i64::from(now.minute()), i64::from(now.second()));
+    let (into, length) = match unit {
+        CalendarUnit::Hour => (minute * 60 + second, 3_600),
+        CalendarUnit::Minute => (second, 60),
+        _ => (0, 1),
     };
-    let into = i64::from(minutes) * 60 + i64::from(now.second());
     let into = into * 1_000_000_000 + i64::from(now.subsec_nanosecond());
     let start = wall(now).shifted(-into);
     let end = start.shifted(length * 1_000_000_000);
@@ -157,6 +158,7 @@ mod tests {
             let cells: Vec<_> = row.split_whitespace().map(str::to_owned).collect();
             let [unit, zone, at, start, end, next] = cells.try_into().unwrap();
             let unit = [
+                CalendarUnit::Second,
                 CalendarUnit::Minute,
                 CalendarUnit::Hour,
                 CalendarUnit::Day,

@@ -760,7 +760,7 @@ fn decide_strictly(domains: &mut [DomainRules]) {
 
 /// Refuses rules with limits that this machine or this store cannot apply.
 fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError> {
-    for DomainRules { domain, rules } in domains {
+    for DomainRules { domain, rules, .. } in domains {
         for rule in rules {
             let overrides = rule.overrides.iter().map(|entry| &entry.effect);
             for effect in overrides.chain([&rule.effect]) {

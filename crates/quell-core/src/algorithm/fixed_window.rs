@@ -16,6 +16,19 @@
 //! Bound: at most `limit` in each window, hence up to 2 x limit across an edge: 100 per minute can admit
 //! 100 at 0:59.9 and 100 more at 1:00.0. If that is too much, use `sliding_window`.
 //!
+//! # Overdraft
+//!
+//! The rule of Envoy's own rate limit service, for budgets whose costs are known when a call ends: a call that begins
+//! at or below the limit is charged whole, also beyond it, even if it is refused; one that begins above is refused and
+//! not charged; a check (0 units) is refused above the limit. What was used beyond the limit ends with its window.
+//!
+//! ```text
+//! allow iff used + n <= limit;  charge iff used <= limit, in every limit of the call that is not in shadow
+//! ```
+//!
+//! Who reserves and gives back gives back for refused calls too, so the units of calls that were refused and not
+//! charged are remembered, and a refund takes from them first.
+//!
 //! If the clock goes back to before the window's start, the window begins now (a calendar window: ends
 //! where the current one ends), and keeps its use.
 
@@ -37,6 +50,8 @@ pub struct FixedWindow {
     pub limit: u64,
     /// Window boundaries.
     pub window: Window,
+    /// True if a call that begins within the limit is charged whole. On a calendar only.
+    pub overdraft: bool,
 }
 
 /// Window boundaries: fixed intervals, or a calendar.
@@ -63,6 +78,7 @@ pub struct Calendar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum CalendarUnit {
+    Second,
     Minute,
     Hour,
     Day,
@@ -76,6 +92,7 @@ impl CalendarUnit {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Second => "second",
             Self::Minute => "minute",
             Self::Hour => "hour",
             Self::Day => "day",
@@ -90,6 +107,7 @@ impl CalendarUnit {
     pub const fn longest(self) -> Duration {
         const DAY: u64 = 86_400;
         Duration::from_secs(match self {
+            Self::Second => 1,
             Self::Minute => 60,
             Self::Hour => 2 * 3_600,
             Self::Day => DAY + 3 * 3_600,
@@ -105,6 +123,7 @@ impl FixedWindow {
         Self {
             limit,
             window: Window::FirstRequest(window),
+            overdraft: false,
         }
     }
 
@@ -113,7 +132,15 @@ impl FixedWindow {
         Self {
             limit,
             window: Window::Calendar(Calendar { unit, zone }),
+            overdraft: false,
         }
+    }
+
+    /// Charges a call that begins within the limit whole. A window from the first request ignores it.
+    #[must_use]
+    pub const fn overdraft(mut self) -> Self {
+        self.overdraft = true;
+        self
     }
 
     pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
@@ -129,6 +156,7 @@ impl FixedWindow {
             Window::Calendar(calendar) => Engine::Calendar(CalendarEngine {
                 limit,
                 calendar: calendar.clone(),
+                overdraft: self.overdraft,
             }),
         };
         Ok((Algorithm::FixedWindow(self), engine))
@@ -143,7 +171,9 @@ impl fmt::Display for FixedWindow {
                 f.write_str(" from the first request")
             }
             Window::Calendar(Calendar { unit, zone }) => {
-                write!(f, "{} per calendar {} in {zone}", self.limit, unit.name())
+                let overdraft = if self.overdraft { ", overdraft" } else { "" };
+                let unit = unit.name();
+                write!(f, "{} per calendar {unit} in {zone}{overdraft}", self.limit)
             }
         }
     }
@@ -250,13 +280,14 @@ impl Mechanics for FixedEngine {
 pub(crate) struct CalendarEngine {
     limit: u64,
     calendar: Calendar,
+    overdraft: bool,
 }
 
 impl CalendarEngine {
     pub(super) fn with_limit(&self, limit: u64) -> Self {
         Self {
             limit,
-            calendar: self.calendar.clone(),
+            ..self.clone()
         }
     }
 
@@ -265,10 +296,11 @@ impl CalendarEngine {
         wall < end && end <= wall.saturating_add(self.calendar.unit.longest())
     }
 
-    fn parts(&self, usage: &Usage, at: &At) -> (Wall, u64) {
+    /// The end of the window, what was used in it, and what was refused.
+    fn parts(&self, usage: &Usage, at: &At) -> (Wall, u64, u64) {
         match usage {
-            Usage::CalendarWindow { end, used } => (*end, *used),
-            _ => (self.end(at), 0),
+            Usage::CalendarWindow { end, used, refused } => (*end, *used, *refused),
+            _ => (self.end(at), 0, 0),
         }
     }
 
@@ -286,12 +318,15 @@ impl CalendarEngine {
     /// Takes over the use of another such window. On another calendar it counts until the end of the
     /// window that contains the change.
     pub(crate) fn adopt(&self, from: &Self, usage: Usage, at: &At) -> Usage {
-        let Usage::CalendarWindow { end, used } = usage else {
+        let Usage::CalendarWindow { end, used, refused } = usage else {
             return Usage::Rest;
         };
-        let used = used.min(self.limit);
+        let (used, refused) = match self.overdraft {
+            true => (used, refused),
+            false => (used.min(self.limit), 0),
+        };
         if from.calendar == self.calendar {
-            return Usage::CalendarWindow { end, used };
+            return Usage::CalendarWindow { end, used, refused };
         }
         match at.edges {
             // The change was in an earlier window, which has ended.
@@ -299,6 +334,7 @@ impl CalendarEngine {
             _ => Usage::CalendarWindow {
                 end: self.end(at),
                 used,
+                refused,
             },
         }
     }
@@ -315,23 +351,29 @@ impl Mechanics for CalendarEngine {
 
     fn settle(&self, usage: &mut Usage, at: &At) {
         *usage = match usage {
-            Usage::CalendarWindow { end, used } if *end > at.now.wall => Usage::CalendarWindow {
-                end: (*end).min(self.end(at)),
-                used: *used,
-            },
+            Usage::CalendarWindow { end, used, refused } if *end > at.now.wall => {
+                Usage::CalendarWindow {
+                    end: (*end).min(self.end(at)),
+                    used: *used,
+                    refused: *refused,
+                }
+            }
             _ => Usage::Rest,
         };
     }
 
     fn check(&self, usage: &Usage, at: &At, cost: u64) -> Outcome {
-        let (end, used) = self.parts(usage, at);
+        let (end, used, _) = self.parts(usage, at);
         check(self.limit, used, cost, end.since(at.now.wall))
     }
 
     fn take(&self, usage: &mut Usage, at: &At, cost: u64) {
-        let (end, used) = self.parts(usage, at);
+        if cost == 0 {
+            return;
+        }
+        let (end, used, refused) = self.parts(usage, at);
         let used = used.saturating_add(cost);
-        *usage = Usage::CalendarWindow { end, used };
+        *usage = Usage::CalendarWindow { end, used, refused };
     }
 
     fn remaining(&self, usage: &Usage, at: &At) -> u64 {
@@ -346,4 +388,20 @@ impl Mechanics for CalendarEngine {
     }
 
     fn shift(&self, _usage: &mut Usage, _nanos: i64) {}
+
+    fn begins_within(&self, usage: &Usage) -> Option<bool> {
+        let used = match usage {
+            Usage::CalendarWindow { used, .. } => *used,
+            _ => 0,
+        };
+        self.overdraft.then_some(used <= self.limit)
+    }
+
+    fn remember_refused(&self, usage: &mut Usage, at: &At, cost: u64) {
+        if self.overdraft && cost > 0 {
+            let (end, used, refused) = self.parts(usage, at);
+            let refused = refused.saturating_add(cost);
+            *usage = Usage::CalendarWindow { end, used, refused };
+        }
+    }
 }

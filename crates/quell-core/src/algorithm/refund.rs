@@ -125,9 +125,13 @@ impl Engine {
                     *usage = Usage::Rest;
                 }
             }
-            (_, Usage::CalendarWindow { end, used }, Mark::Calendar(mark)) if end == mark => {
-                *used = used.saturating_sub(units);
-                if *used == 0 {
+            (_, Usage::CalendarWindow { end, used, refused }, Mark::Calendar(mark))
+                if end == mark =>
+            {
+                let undone = units.min(*refused);
+                *refused -= undone;
+                *used = used.saturating_sub(units - undone);
+                if (*used, *refused) == (0, 0) {
                     *usage = Usage::Rest;
                 }
             }

@@ -12,6 +12,7 @@ use smol_str::SmolStr;
 
 use super::index::{Index, OverrideIndex, conditions};
 use super::pattern::DescriptorReader;
+use super::selector::Selector;
 use super::{Effect, OnMissing, Override, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
@@ -42,6 +43,8 @@ pub struct DomainRules {
     pub domain: Arc<str>,
     /// Its rules, with unique names.
     pub rules: Vec<Rule>,
+    /// Choice of the rule that limits a descriptor. Without it, all rules apply whose matchers hold.
+    pub selector: Option<Selector>,
 }
 
 impl DomainRules {
@@ -51,6 +54,7 @@ impl DomainRules {
         Self {
             domain: Arc::from(domain),
             rules,
+            selector: None,
         }
     }
 }
@@ -129,6 +133,7 @@ type DroppedLimits = BTreeMap<LimitPlace, (ActiveLimit, DroppedLimit)>;
 struct Domain {
     rules: Vec<ActiveRule>,
     index: Index,
+    selector: Option<Selector>,
     /// The rules, by their position, with a limit that needs a follow-up and is not in shadow.
     follow_ups: Vec<usize>,
 }
@@ -212,13 +217,11 @@ impl ActiveRule {
         })
     }
 
-    /// Adds the charge that the rule makes for a descriptor of cost `cost`, if it applies and has a
-    /// limit.
+    /// Adds the charge that the rule makes for a descriptor, if it applies and has a limit.
     fn add_charge<'r>(
         &'r self,
         tag: u32,
-        reader: &DescriptorReader<'_>,
-        cost: Cost,
+        (reader, descriptor): (&DescriptorReader<'_>, &Descriptor<'_>),
         now: Now,
         calendar: &impl CalendarEdges,
         set: &mut LimitSet<'r>,
@@ -231,9 +234,20 @@ impl ActiveRule {
         let Some(applying) = self.applying(reader) else {
             return;
         };
-        let own = rule.own_cost(&applying.active.limit);
-        let mut charge = self.charge(&applying, own.unwrap_or(cost), tag, now, calendar);
+        let limit = &applying.active.limit;
+        if descriptor.is_check && !limit.has_overdraft() {
+            return;
+        }
+        let own = rule.own_cost(limit);
+        let mut charge = self.charge(
+            &applying,
+            own.unwrap_or(descriptor.cost),
+            tag,
+            now,
+            calendar,
+        );
         charge.counts_calls = own.is_some();
+        charge.is_check = descriptor.is_check;
         set.push(charge, applying.scope, |bytes| {
             rule.capture(reader, bytes) || rule.on_missing == OnMissing::SharedKey
         });
@@ -297,7 +311,12 @@ impl RuleSet {
             changes,
             dropped,
         };
-        for DomainRules { domain, rules } in domains {
+        for DomainRules {
+            domain,
+            rules,
+            selector,
+        } in domains
+        {
             let before = self.domains.get(&domain);
             let by_name: BTreeMap<&str, &ActiveRule> = before
                 .into_iter()
@@ -309,7 +328,9 @@ impl RuleSet {
                 activate(&domain, rule, old, &mut naming)
             });
             let rules: Vec<ActiveRule> = rules.collect();
-            next.domains.entry(domain).or_default().rules.extend(rules);
+            let domain = next.domains.entry(domain).or_default();
+            domain.rules.extend(rules);
+            domain.selector = domain.selector.take().or(selector);
         }
         for domain in next.domains.values_mut() {
             let rules = domain.rules.iter();
@@ -389,6 +410,12 @@ impl RuleSet {
         self.domains.contains_key(domain)
     }
 
+    /// Choice of the rules of `domain`, if it is not by their matchers.
+    #[must_use]
+    pub fn selector(&self, domain: &str) -> Option<&Selector> {
+        self.domains.get(domain)?.selector.as_ref()
+    }
+
     /// All domains, by name.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(|domain| &**domain)
@@ -425,15 +452,24 @@ impl RuleSet {
         calendar: &impl CalendarEdges,
         set: &mut LimitSet<'r>,
     ) {
-        let Some(Domain { rules, index, .. }) = self.domains.get(query.domain()) else {
+        let Some(Domain {
+            rules,
+            index,
+            selector,
+            ..
+        }) = self.domains.get(query.domain())
+        else {
             return;
         };
         set.set_account(query.account());
+        if let Some(selector) = selector {
+            return select_into(selector, rules, query, now, calendar, set);
+        }
         let add = |descriptor: &Descriptor<'_>, set: &mut LimitSet<'r>| {
             let reader = DescriptorReader::new(descriptor);
             for tag in index.candidates(&reader) {
                 if let Some(in_force) = rules.get(tag as usize) {
-                    in_force.add_charge(tag, &reader, descriptor.cost, now, calendar, set);
+                    in_force.add_charge(tag, (&reader, descriptor), now, calendar, set);
                 }
             }
         };
@@ -497,6 +533,33 @@ impl RuleSet {
             true
         });
         Some(set)
+    }
+}
+
+/// The charges of `query` under the rules that `selector` chooses.
+fn select_into<'r>(
+    selector: &Selector,
+    rules: &'r [ActiveRule],
+    query: &Query<'_>,
+    now: Now,
+    calendar: &impl CalendarEdges,
+    set: &mut LimitSet<'r>,
+) {
+    let descriptors = query.descriptors();
+    let mut ends = vec![0; descriptors.len()];
+    selector.select(descriptors, &mut |place, rule| {
+        let (Some(descriptor), Some(in_force)) = (descriptors.get(place), rules.get(rule)) else {
+            return;
+        };
+        let reader = DescriptorReader::new(descriptor);
+        let tag = u32::try_from(rule).unwrap_or(u32::MAX);
+        in_force.add_charge(tag, (&reader, descriptor), now, calendar, set);
+        if let Some(ends) = ends.get_mut(place..) {
+            ends.fill(set.charges().len());
+        }
+    });
+    if descriptors.len() > 1 {
+        set.merge(&ends);
     }
 }
 

@@ -58,7 +58,7 @@ pub fn all_shared_limits(
 ) -> Result<Vec<(&Rule, SharedLimit<'_>)>, SameName> {
     let mut names: BTreeMap<String, &Arc<str>> = BTreeMap::new();
     let mut all = Vec::new();
-    for DomainRules { domain, rules } in domains {
+    for DomainRules { domain, rules, .. } in domains {
         for rule in rules {
             for limit in rule.shared_limits(domain) {
                 if let Some(one) = names.insert(limit.name.clone(), domain) {

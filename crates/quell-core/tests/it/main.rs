@@ -40,6 +40,8 @@ mod nonsense;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+mod overdraft;
+#[cfg(test)]
 mod refusal_pages;
 #[cfg(test)]
 mod reloads;

@@ -61,9 +61,12 @@ fn usages(now: u64) -> impl Strategy<Value = Usage> {
         theoretical_arrivals(now).prop_map(|tat| Usage::LeakyBucket { tat }),
         (monotonic(), numbers()).prop_map(|(anchor, used)| Usage::Refill { anchor, used }),
         (monotonic(), numbers()).prop_map(|(start, used)| Usage::FixedWindow { start, used }),
-        (instants(now), numbers()).prop_map(|(end, used)| Usage::CalendarWindow {
-            end: Wall::from_nanos(end),
-            used,
+        (instants(now), numbers(), numbers()).prop_map(|(end, used, refused)| {
+            Usage::CalendarWindow {
+                end: Wall::from_nanos(end),
+                used,
+                refused,
+            }
         }),
         vec_deque((segments, numbers()), 0..=20)
             .prop_map(|segments| Usage::SlidingWindow { segments }),

@@ -9,8 +9,12 @@ local function give_back(limit, ask, usage, at)
   elseif limit.kind <= CALENDAR then
     local is_there = usage.at <= at
     if limit.kind == CALENDAR then is_there = usage.at > at and usage.at - ask.longest <= at end
-    if is_there then usage.used = max(usage.used - ask.cost, 0) end
-    return usage.used > 0 and usage or nil
+    if is_there then
+      local undone = min(usage.refused or 0, ask.cost)
+      usage.refused = (usage.refused or 0) > undone and usage.refused - undone or nil
+      usage.used = max(usage.used - (ask.cost - undone), 0)
+    end
+    return (usage.used > 0 or usage.refused) and usage or nil
   end
   local charged = limit.kind == SEGMENTS and segment_of(limit, at) or at
   local kept = {}

@@ -104,6 +104,11 @@ local function decide_rates()
     if not (state.fits and not state.is_banned) and not ask.shadow then passes = false end
   end
 
+  -- Where a limit has an overdraft, a refusal is charged or remembered.
+  for _, state in ipairs(states) do
+    if op == 1 and state.ask.limit.overdraft and not (passes and state.fits) then return nil end
+  end
+
   -- Per limit: 1 if the cost fits, plus 2 if a ban is in force, plus 4 if it began with this call; three
   -- numbers; and with a ban, how much longer it lasts.
   local answer = {pack('>d', mono)}
@@ -112,7 +117,7 @@ local function decide_rates()
     local writes = state.is_late
     if op == 1 then
       if state.fits and not state.is_banned then
-        if passes then state.usage, writes = take(ask.limit, ask, state.usage), true end
+        if passes and ask.cost ~= 0 then state.usage, writes = take(ask.limit, ask, state.usage), true end
       elseif not state.is_banned and ask.limit.bans then
         state.ban, writes = state.ban or no_ban(), true
         if refuse(ask, state.ban) then state.is_banned, flags = true, flags + 4 end

@@ -3,7 +3,7 @@
 -- everything unusual can be left to the next path.
 local min, max = math.min, math.max
 if op < 2 then
-local is_fast = true
+local is_fast, has_overdraft = true, false
 local passes, answer, count = true, pack('>d', mono), #KEYS
 local values, rests, edits = {}, {}
 -- The longest expiry, in milliseconds: not so long that a server refuses it.
@@ -77,6 +77,12 @@ for i = 1, count do
     end
     fits = x + cost <= most
     if fits then value = pack('>c0I7I7', limit, start, x + cost) end
+    if cost == 0 then rest = nil end
+    -- A refusal is charged or remembered.
+    if kind == 5 and byte(limit) % 32 >= 16 then
+      has_overdraft = true
+      if not fits and op == 1 then is_fast = false break end
+    end
 
   else
     -- Entries: instants or segments, each with the sum of what was used up to it, modulo `modulus`. Long
@@ -153,6 +159,7 @@ for i = 1, count do
   answer = answer .. pack('>Bddd', fits and 1 or 0, x, y, z)
 end
 
+if has_overdraft and op == 1 and not passes then is_fast = false end
 if is_fast then
   for i = 1, op == 1 and passes and count or 0 do
     local key, rest = KEYS[i], rests[i]

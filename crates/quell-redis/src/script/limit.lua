@@ -31,6 +31,7 @@ local function describe(s)
     if has(64) then number('more') end
   elseif limit.kind == CALENDAR then
     number('limit')
+    limit.overdraft = has(16)
     limit.calendar = sub(s, at, at + 8)
     at = at + 9
   elseif limit.kind == SEGMENTS then

@@ -14,7 +14,7 @@ end
 local function settle_calendar(ask, usage)
   if not usage or usage.at <= wall then return nil, false end
   local ends = min(usage.at, window_end(ask))
-  return {at = ends, used = usage.used}, ends < usage.at
+  return {at = ends, used = usage.used, refused = usage.refused}, ends < usage.at
 end
 
 -- The segment of an instant; and the start of a segment, rounded up.

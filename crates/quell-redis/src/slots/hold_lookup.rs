@@ -48,7 +48,7 @@ impl HeldCharge {
     fn new(name: &[u8], charge: &Charge<'_>, origin: CostOrigin) -> Self {
         Self {
             name: name.to_vec(),
-            units: charge.cost.get().min(MAX_UNITS + 1),
+            units: charge.units().min(MAX_UNITS + 1),
             fixed: origin.fixed.min(MAX_UNITS + 1),
             descriptors: descriptors(origin).collect(),
         }

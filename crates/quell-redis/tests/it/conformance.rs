@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use quell::clock::SystemClock;
-use quell_conformance::{Carries, exact_in_parallel, same_as_model_in_micros};
+use quell_conformance::{
+    Carries, exact_in_parallel, overdraws_as_model_in_micros, same_as_model_in_micros,
+};
 use quell_redis::{FallbackStore, StoreClock};
 
 use crate::server::Server;
@@ -31,6 +33,22 @@ async fn random_traces_have_the_same_answers_as_among_many_processes() {
         let name = format!("many-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         same_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
+    }
+}
+
+#[tokio::test]
+async fn budgets_with_an_overdraft_are_charged_as_in_one_process() {
+    let server = Server::start(&[]);
+    for seed in seeds(24) {
+        for carries in [Carries::AtNextCall] {
+            let name = format!("budgets-{carries:?}-{seed}");
+            let store = server.store().test_keys(&name);
+            let store = match carries {
+                Carries::AtOnce => store.test_isolation(),
+                Carries::AtNextCall => store.clock(StoreClock::Caller),
+            };
+            overdraws_as_model_in_micros(store.build(), carries, seed, 400).await;
+        }
     }
 }
 

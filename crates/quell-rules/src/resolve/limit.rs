@@ -283,7 +283,11 @@ fn fixed_window(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorit
         }
         Window::FirstRequest(or_report(field.value.in_window(), &field.span, sink)?)
     };
-    Some(Algorithm::FixedWindow(FixedWindow { limit, window }))
+    Some(Algorithm::FixedWindow(FixedWindow {
+        limit,
+        window,
+        overdraft: false,
+    }))
 }
 
 fn sliding(raw: &RawLimit, kind: Kind, whole: &Span, sink: &mut Sink) -> Option<Algorithm> {

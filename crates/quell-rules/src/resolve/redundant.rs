@@ -193,6 +193,7 @@ fn lengths(window: &Window) -> (Duration, Duration) {
     let (shortest, longest) = match window {
         Window::FirstRequest(length) => return (*length, *length),
         Window::Calendar(calendar) => match calendar.unit {
+            CalendarUnit::Second => (1, 1),
             CalendarUnit::Minute => (60, 60),
             CalendarUnit::Hour => (HOUR, HOUR),
             CalendarUnit::Day => (DAY - HOUR, DAY + HOUR),

@@ -87,10 +87,7 @@ fn a_text_that_says_nothing_is_a_mistake() {
 fn a_domain_without_rules_is_known() {
     for text in ["domain: d\nrules: []", "rules: []\ndomain: d # none"] {
         let loaded = parse_str("f", text).unwrap();
-        let expected = DomainRules {
-            domain: "d".into(),
-            rules: vec![],
-        };
+        let expected = DomainRules::new("d", vec![]);
         assert_eq!(loaded.domains, [expected], "{text:?}");
     }
 }

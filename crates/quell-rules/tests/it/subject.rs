@@ -285,6 +285,7 @@ fn start_of(now: &Zoned, unit: CalendarUnit) -> Zoned {
     };
     let midnight = now.start_of_day().unwrap();
     match unit {
+        CalendarUnit::Second => down(Unit::Second),
         CalendarUnit::Minute => down(Unit::Minute),
         CalendarUnit::Hour => down(Unit::Hour),
         CalendarUnit::Day => midnight,
@@ -299,6 +300,7 @@ fn start_of(now: &Zoned, unit: CalendarUnit) -> Zoned {
 
 fn next(start: &Zoned, unit: CalendarUnit) -> Zoned {
     let span = match unit {
+        CalendarUnit::Second => 1.second(),
         CalendarUnit::Minute => 1.minute(),
         CalendarUnit::Hour => 1.hour(),
         CalendarUnit::Day => 1.day(),

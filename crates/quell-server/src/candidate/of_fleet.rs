@@ -127,7 +127,7 @@ fn seen(shared: &Shared, id: u64, own: &Result<Arc<Candidate>, String>) -> Candi
 
 /// Cuts the limits that the fleet shares to the parts of this node.
 fn take_parts(domains: &mut [DomainRules], status: &FleetStatus, nodes: u32, now: Monotonic) {
-    for DomainRules { domain, rules } in domains {
+    for DomainRules { domain, rules, .. } in domains {
         for rule in rules {
             if !matches!(rule.policy.rung, Rung::Shares(_)) {
                 continue;

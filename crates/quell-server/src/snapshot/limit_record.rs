@@ -41,7 +41,13 @@ enum AlgorithmRecord {
         delay_after: u64,
     },
     FixedWindow(u64, Duration),
-    CalendarWindow(u64, #[serde(with = "UnitRecord")] CalendarUnit, String),
+    CalendarWindow {
+        limit: u64,
+        #[serde(with = "UnitRecord")]
+        unit: CalendarUnit,
+        zone: String,
+        overdraft: bool,
+    },
     SlidingWindow(#[serde(with = "SlidingWindowRecord")] SlidingWindow),
     SlidingLog(#[serde(with = "SlidingLogRecord")] SlidingLog),
     /// A token bucket with debt.
@@ -75,6 +81,7 @@ struct BucketRecord {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "CalendarUnit")]
 enum UnitRecord {
+    Second,
     Minute,
     Hour,
     Day,
@@ -171,11 +178,18 @@ impl AlgorithmRecord {
                 burst: bucket.burst,
                 delay_after: bucket.delay_after,
             },
-            Algorithm::FixedWindow(FixedWindow { limit, window }) => match window {
+            Algorithm::FixedWindow(FixedWindow {
+                limit,
+                window,
+                overdraft,
+            }) => match window {
                 Window::FirstRequest(window) => Self::FixedWindow(limit, window),
-                Window::Calendar(Calendar { unit, zone }) => {
-                    Self::CalendarWindow(limit, unit, zone.as_ref().to_owned())
-                }
+                Window::Calendar(Calendar { unit, zone }) => Self::CalendarWindow {
+                    limit,
+                    unit,
+                    zone: zone.as_ref().to_owned(),
+                    overdraft,
+                },
             },
             Algorithm::SlidingWindow(window) => Self::SlidingWindow(window),
             Algorithm::SlidingLog(log) => Self::SlidingLog(log),
@@ -210,8 +224,15 @@ impl AlgorithmRecord {
                 bucket.burst(burst).delay_after(delay_after).into()
             }
             Self::FixedWindow(limit, window) => Limit::fixed_window(limit, window).into(),
-            Self::CalendarWindow(limit, unit, zone) => {
-                Limit::calendar_window(limit, unit, &zone).into()
+            Self::CalendarWindow {
+                limit,
+                unit,
+                zone,
+                overdraft,
+            } => {
+                let mut window = Limit::calendar_window(limit, unit, &zone);
+                window.overdraft = overdraft;
+                window.into()
             }
             Self::SlidingWindow(window) => window.into(),
             Self::SlidingLog(log) => log.into(),

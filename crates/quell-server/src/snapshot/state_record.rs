@@ -37,7 +37,7 @@ enum UsageRecord {
     Refill(#[serde(with = "Nanos")] Monotonic, u64),
     LeakyBucket(u128),
     FixedWindow(#[serde(with = "Nanos")] Monotonic, u64),
-    CalendarWindow(u64, u64),
+    CalendarWindow(u64, u64, u64),
     SlidingWindow(VecDeque<(u64, u64)>),
     SlidingLog(Vec<(u64, u64)>),
     Owing(u128, #[serde(with = "Nanos")] Monotonic),
@@ -143,7 +143,9 @@ impl From<Usage> for UsageRecord {
             Usage::Refill { anchor, used } => Self::Refill(anchor, used),
             Usage::LeakyBucket { tat } => Self::LeakyBucket(tat),
             Usage::FixedWindow { start, used } => Self::FixedWindow(start, used),
-            Usage::CalendarWindow { end, used } => Self::CalendarWindow(end.as_nanos(), used),
+            Usage::CalendarWindow { end, used, refused } => {
+                Self::CalendarWindow(end.as_nanos(), used, refused)
+            }
             Usage::SlidingWindow { segments } => Self::SlidingWindow(segments),
             Usage::SlidingLog { entries } => {
                 let entries = entries.into_iter();
@@ -166,9 +168,9 @@ impl From<UsageRecord> for Usage {
             UsageRecord::Refill(anchor, used) => Self::Refill { anchor, used },
             UsageRecord::LeakyBucket(tat) => Self::LeakyBucket { tat },
             UsageRecord::FixedWindow(start, used) => Self::FixedWindow { start, used },
-            UsageRecord::CalendarWindow(nanos, used) => {
+            UsageRecord::CalendarWindow(nanos, used, refused) => {
                 let end = Wall::from_nanos(nanos);
-                Self::CalendarWindow { end, used }
+                Self::CalendarWindow { end, used, refused }
             }
             UsageRecord::SlidingWindow(segments) => Self::SlidingWindow { segments },
             UsageRecord::SlidingLog(entries) => {
@@ -257,6 +259,7 @@ mod tests {
             Usage::CalendarWindow {
                 end: Wall::from_nanos(4),
                 used: 5,
+                refused: 6,
             },
             Usage::SlidingWindow {
                 segments: [(6, 7), (8, 9)].into(),

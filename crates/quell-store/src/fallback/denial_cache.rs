@@ -405,8 +405,9 @@ fn note_entry(
     // tell when the ban ends, and after that denials count again.
     let is_ban = decision.banned && outlasts(decision, &charge.active.limit);
     let counts = !is_ban && (decision.banned || charge.active.limit.ban().is_some());
-    // For a limit with `debt` the use does not tell which cost is denied.
-    let is_told = !charge.active.limit.is_on_credit();
+    // For a limit with `debt` the use does not tell which cost is denied; with an overdraft each refusal counts.
+    let limit = &charge.active.limit;
+    let is_told = !limit.is_on_credit() && !limit.has_overdraft();
     let refusal = refusal.filter(|_| !charge.shadow && !counts && is_told);
     let ban = decision.banned.then(|| match decision.retry_after() {
         Some(RetryAfter::After(left)) => heard.saturating_add(left),

@@ -22,6 +22,7 @@ struct OwnedCharge {
     scope: usize,
     active: ActiveLimit,
     cost: Cost,
+    is_check: bool,
     shadow: bool,
     edges: Option<Edges>,
     exists_until: Option<Wall>,
@@ -42,6 +43,7 @@ impl OwnedSet {
                 scope: key.scope().len(),
                 active: charge.active.clone(),
                 cost: charge.cost,
+                is_check: charge.is_check,
                 shadow: charge.shadow,
                 edges: charge.edges,
                 exists_until: charge.exists_until,
@@ -64,6 +66,7 @@ impl OwnedSet {
         set.set_account(self.account);
         for owned in &self.charges {
             let mut charge = Charge::alone(&owned.active, owned.cost);
+            charge.is_check = owned.is_check;
             charge.shadow = owned.shadow;
             charge.edges = owned.edges;
             charge.exists_until = owned.exists_until;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use quell_core::account::Account;
 use quell_core::charge::{
-    Charge, Charges, Entry, KeylessCharge, LimitSet, Operation, ban, decide_one, lift,
+    Charge, Charges, Entry, KeylessCharge, LimitSet, Operation, ban, decide_one, lift, refund,
 };
 use quell_core::claim::Claim;
 use quell_core::decision::{Decision, Decisions, Outcome, RetryAfter};
@@ -613,14 +613,21 @@ impl AdminStore for MemoryStore {
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),
+                Action::Refund => {
+                    let state = &mut held.state;
+                    refund(now, &mut Entry { charge, state })
+                }
                 Action::Ban(length, reason) => {
                     why = reason;
                     ban(&mut held.state, limit, &at, length);
                     true
                 }
             });
-            let name = (key.as_bytes(), why, set.account());
-            self.remember(held.fingerprint, name, &held.state, now);
+            // A refund leaves bans and their reasons as they are.
+            if action != Action::Refund {
+                let name = (key.as_bytes(), why, set.account());
+                self.remember(held.fingerprint, name, &held.state, now);
+            }
             self.table.put_back(chains, held, now, &keeper);
         }
         Ok(changed)

@@ -8,7 +8,8 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_conformance::{
-    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, same_as_model,
+    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, overdraws_as_model,
+    same_as_model,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -17,6 +18,7 @@ use quell_core::time::Now;
 async fn answers_as_the_model_does() {
     for seed in 0..60 {
         same_as_model(MemoryStore::new(), seed, 1_500).await;
+        overdraws_as_model(MemoryStore::new(), seed, 1_500).await;
     }
 }
 

@@ -17,14 +17,42 @@ local function judge(states)
   return passes
 end
 
+-- Whether a limit would have the call charged whole: with an overdraft, whether it begins within the limit.
+local function is_within(state)
+  if state.is_banned then return false end
+  if not state.ask.limit.overdraft then return state.fits end
+  return not state.usage or state.usage.used <= state.ask.limit.limit
+end
+
+-- What a limit with an overdraft does with a call that is refused.
+local function overdraw(state, is_charged)
+  local units, usage = state.units, state.usage
+  if units == 0 then return end
+  state.writes = true
+  if is_charged then
+    state.usage = take_units(state.ask, usage, units)
+    versions.count(state, units)
+  else
+    usage = usage or {at = window_end(state.ask), used = 0}
+    state.usage = {at = usage.at, used = usage.used, refused = min((usage.refused or 0) + units, WIDE)}
+  end
+end
+
 -- Charges if `charges`.
 local function conclude(states, passes, charges)
+  local all_within = true
+  for _, state in ipairs(states) do
+    state.is_within = is_within(state)
+    all_within = all_within and (state.is_within or state.ask.shadow)
+  end
   for _, state in ipairs(states) do
     state.delay, state.writes = 0, state.is_late or state.is_changed
-    if state.fits and not state.is_banned then
+    if charges and state.ask.limit.overdraft and (not passes or not state.fits or state.is_banned) then
+      overdraw(state, all_within and state.is_within)
+    elseif state.fits and not state.is_banned then
       if passes then
         state.delay = delay_plain(state.ask, state.usage)
-        if charges then
+        if charges and state.units ~= 0 then
           state.usage, state.writes = take_units(state.ask, state.usage, state.units), true
           versions.count(state, state.units)
         end
@@ -93,8 +121,8 @@ local function is_in_time(state)
   return #head <= 33 or (mono <= unpack('>d', head, 34) and state.holds.n == 0)
 end
 
--- Forgives, bans, lifts, carries over, reads bans, or takes back what a refused set charged, or a server
--- charged in advance.
+-- Forgives, bans, lifts, carries over, reads bans, takes back what a refused set charged, or a server charged in
+-- advance, or gives back what a caller does (16).
 local function administer(states, stream)
   local changed, lefts, holders = 0, {}, {}
   for i, state in ipairs(states) do
@@ -132,6 +160,9 @@ local function administer(states, stream)
         state.usage = give_back(ask.limit, ask, state.usage, length)
         if owed and state.usage then state.usage = owing(ask.limit, ask, state.usage.tat, state.usage.r) end
       end
+    elseif op == 16 and ask.limit.overdraft and state.usage then
+      changed = changed + 1
+      if state.holds.n == 0 then state.usage = give_back(ask.limit, ask, state.usage, wall) end
     end
     if op ~= 6 then store(state) end
     -- Who waits asks again: a ban may last longer than it would wait, or its turn may come sooner.

@@ -109,7 +109,7 @@ local function has_to_be_boxed(state)
   local usage, limit = state.usage, state.ask.limit
   if state.holds.n > 0 or state.versions then return true end
   if not usage then return false end
-  return limit.kind == PERMITS or usage.as_of or (usage.sum or usage.used or 0) > limit.limit
+  return limit.kind == PERMITS or usage.as_of or usage.refused or (usage.sum or usage.used or 0) > limit.limit
 end
 
 local function value_of(state)

@@ -19,9 +19,10 @@ local function carry(from, usage, ask)
   elseif from.kind == FIXED then
     return {at = usage.at, used = min(usage.used, to.limit)}
   elseif from.kind == CALENDAR then
-    local used = min(usage.used, to.limit)
-    if from.calendar == to.calendar then return {at = usage.at, used = used} end
-    return {at = window_end(ask), used = used}
+    local used, refused = min(usage.used, to.limit), nil
+    if to.overdraft then used, refused = usage.used, usage.refused end
+    local at = from.calendar == to.calendar and usage.at or window_end(ask)
+    return {at = at, used = used, refused = refused}
   end
   usage = drop_oldest(usage, to.limit)
   if #usage == 0 then return nil end

@@ -293,7 +293,7 @@ for i, asked in ipairs(states) do
   states[i].units = ARGV[i + 1] and units_of(asked.ask) or 1
 end
 if op == 15 then return list_holds(states) end
-if op > 1 and op < 13 then return administer(states, stream) end
+if op > 1 and op < 13 or op == 16 then return administer(states, stream) end
 local passes = judge(states)
 if op == 13 then
   -- Charges as much as fits of what was admitted during an outage, and refuses nobody. A larger version

@@ -184,7 +184,7 @@ local function take_units(ask, usage, units, owes)
     local at = limit.kind == CALENDAR and not usage and window_end(ask) or mono
     local used = (usage and usage.used or 0) + units
     if limit.kind == REFILL and not owes then used = min(used, limit.limit) end
-    return {at = usage and usage.at or at, used = min(used, WIDE)}
+    return {at = usage and usage.at or at, used = min(used, WIDE), refused = usage and usage.refused}
   end
   usage = usage or {}
   add(usage, limit.kind == SEGMENTS and segment_of(limit, mono) or mono, units)
@@ -270,8 +270,11 @@ local function return_units(ask, usage, mark, part, units)
     return {at = min(usage.at, mono), used = usage.used - back}, back, 0
   elseif limit.kind <= CALENDAR then
     if usage.at ~= mark then return usage, 0, 0 end
-    local used = max(usage.used - units, 0)
-    return used > 0 and {at = usage.at, used = used} or nil, 0, 0
+    local undone = min(usage.refused or 0, units)
+    local refused = (usage.refused or 0) - undone
+    local used = max(usage.used - (units - undone), 0)
+    if used == 0 and refused == 0 then return nil, 0, 0 end
+    return {at = usage.at, used = used, refused = refused > 0 and refused or nil}, 0, 0
   end
   return take_from(usage, mark, units), 0, 0
 end

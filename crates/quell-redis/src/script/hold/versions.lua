@@ -7,10 +7,11 @@ local ask_under
 -- A block, because a script may have 200 local names.
 do
 local MAX_VERSIONS = 3
--- The longest window of each calendar unit, in hours; a minute is a part of one.
-local UNIT_HOURS = {[0] = 1 / 60, 2, 27, 171, 747, 8787}
+-- The longest window of each calendar unit, in hours; a second and a minute are parts of one.
+local UNIT_HOURS = {[0] = 1 / 3600, 1 / 60, 2, 27, 171, 747, 8787}
 
--- A charge for a limit of which only the bytes are known, with the calendar edges of `ask`.
+-- A charge for a limit of which only the bytes are known, with the calendar edges of `ask`; those of another
+-- calendar are not known.
 function ask_under(limit, bytes, ask)
   local known = {
     limit = limit, bytes = bytes, shadow = ask.shadow, since = ask.since or 0,
@@ -20,19 +21,17 @@ function ask_under(limit, bytes, ask)
     after = 1, within = 0, steps = 0,
   }
   if limit.kind <= LEAKY then known.full, known.full_r = span(limit, limit.limit) end
+  if limit.kind == CALENDAR then
+    known.longest = UNIT_HOURS[byte(limit.calendar, 1)] * HOUR
+    if not ask.limit or limit.calendar ~= ask.limit.calendar then known.ends, known.next_ends = 0, WIDE end
+  end
   -- Units that were missing at the start are in the state already: `since` belongs to another limit.
   return known
 end
 
--- The same for a version; the edges of another calendar are not known.
+-- The same for a version.
 function versions.ask_of(version, ask)
-  local limit = describe(version.l)
-  local known = ask_under(limit, version.l, ask)
-  if limit.kind == CALENDAR then
-    known.longest = UNIT_HOURS[byte(limit.calendar, 1)] * HOUR
-    if limit.calendar ~= ask.limit.calendar then known.ends, known.next_ends = 0, WIDE end
-  end
-  return known
+  return ask_under(describe(version.l), version.l, ask)
 end
 
 function versions.rest_of(known, usage)

@@ -267,13 +267,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "algorithm: fixed_window, limit: 5, window: 2h, align: calendar",
         &[
-            "3:59: rules[0].window: a calendar window is one unit of the calendar: write min, h, day, week, month or year, or leave `align: calendar` out",
+            "3:59: rules[0].window: a calendar window is one unit of the calendar: write s, min, h, day, week, month or year, or leave `align: calendar` out",
         ],
     ),
     (
-        "algorithm: fixed_window, limit: 5/s, align: calendar",
+        "algorithm: fixed_window, limit: 5/2s, align: calendar",
         &[
-            "3:48: rules[0].limit: a calendar window is one unit of the calendar: write min, h, day, week, month or year, or leave `align: calendar` out",
+            "3:48: rules[0].limit: a calendar window is one unit of the calendar: write s, min, h, day, week, month or year, or leave `align: calendar` out",
         ],
     ),
     (

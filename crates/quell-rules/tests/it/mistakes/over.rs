@@ -92,7 +92,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "algorithm: fixed_window, limit: 5, window: 2h, overrides: [{when: {a: b}, align: calendar}]",
         &[
-            "3:75: rules[0].overrides[0]: a calendar window is one unit of the calendar: write min, h, day, week, month or year, or leave `align: calendar` out",
+            "3:75: rules[0].overrides[0]: a calendar window is one unit of the calendar: write s, min, h, day, week, month or year, or leave `align: calendar` out",
         ],
     ),
 ];

@@ -83,8 +83,7 @@ impl MemoryStore {
                 let first = *by_overflow.entry(held.fingerprint).or_insert(shared.len());
                 if let Some(other) = shared.get_mut(first) {
                     // Two new keys on one overflow state count as one key, charged the sum.
-                    let cost = &mut other.touched.charge.cost;
-                    *cost = cost.saturating_add(charge.cost);
+                    other.touched.charge.add(charge);
                     of_charge.push(first);
                     continue;
                 }
