@@ -658,6 +658,15 @@ fn conclude<M: Mechanics>(
     } = judged;
     let mut delay = Duration::ZERO;
     let units = entry.charge.units();
+    let answer = |state: &State| match &state.holds {
+        None => (
+            engine.remaining(&state.usage, &at),
+            engine.reset_after(&state.usage, &at),
+        ),
+        Some(holds) => holds.answer(&state.usage, &limit.engine(), &at),
+    };
+    // A refusal tells what was left for it.
+    let mut left_before = None;
     match outcome {
         Outcome::Allow if set.passes => {
             delay = engine.delay(&state.usage, &at);
@@ -667,6 +676,7 @@ fn conclude<M: Mechanics>(
             }
         }
         _ if operation == Operation::Acquire && begins_within.is_some() => {
+            left_before = (!outcome.is_allow()).then(|| answer(state).0);
             if set.is_within && judged.is_within() {
                 engine.take(&mut state.usage, &at, units);
                 state.count(limit, &at, units);
@@ -691,13 +701,8 @@ fn conclude<M: Mechanics>(
     } else {
         Duration::ZERO
     };
-    let (remaining, rest) = match &state.holds {
-        None => (
-            engine.remaining(&state.usage, &at),
-            engine.reset_after(&state.usage, &at),
-        ),
-        Some(holds) => holds.answer(&state.usage, &limit.engine(), &at),
-    };
+    let (remaining, rest) = answer(state);
+    let remaining = left_before.unwrap_or(remaining);
     Decision {
         outcome,
         limit: engine.limit_now(&state.usage),

@@ -1,5 +1,6 @@
 //! Request: a message of Envoy as what has to be charged, what is only checked, and limits that came with it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -7,6 +8,7 @@ use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::query_bounds::{QueryError, check_descriptors, check_domain, push_entry};
 
+use crate::config::unique_name;
 use crate::proto::{self, RateLimitOverride, RateLimitRequest, RateLimitUnit};
 
 /// Bytes before the key of a limit that came with a descriptor, so that no key of `CL.THROTTLE` is the same by
@@ -27,11 +29,6 @@ pub enum RequestError {
         "rate limit descriptor list must not be empty: write `rate_limits` with actions on the route or virtual host"
     )]
     NoDescriptor,
-    /// A descriptor has two entries of one name.
-    #[error(
-        "a descriptor has two entries {0:?}: write another `descriptor_key` in one of the actions that make them"
-    )]
-    Repeated(String),
     /// A query of Quell cannot have this.
     #[error(transparent)]
     Query(#[from] QueryError),
@@ -42,8 +39,8 @@ pub enum RequestError {
     Unit(i32),
     /// The hits of a descriptor are to be taken back.
     #[error(
-        "is_negative_hits is not answered by rules of Quell: reserve the estimate and settle it with the true cost, by \
-        /v1/reserve and /v1/settle"
+        "is_negative_hits is answered by limits of --envoy-config alone, which remember what they refused: reserve the \
+        estimate and settle it with the true cost, by /v1/reserve and /v1/settle"
     )]
     NegativeHits,
 }
@@ -55,8 +52,11 @@ pub struct Request<'a> {
     pub descriptors: usize,
     /// Descriptors with hits, which are charged together or not at all.
     pub charged: Part<'a>,
-    /// Descriptors with 0 hits, which are only checked.
+    /// Descriptors with 0 hits, which are only checked. With limits of a [config](crate::config) they are among those
+    /// that are charged.
     pub checked: Part<'a>,
+    /// Descriptors whose hits are given back.
+    pub refunded: Part<'a>,
     /// Descriptors with a limit of their own, in their order.
     pub own_limits: Vec<OwnLimit>,
 }
@@ -111,11 +111,23 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a message.
+    /// Reads a message to a domain of rules.
     ///
     /// # Errors
     /// [`RequestError`] for the first mistake.
     pub fn read(message: &'a RateLimitRequest) -> Result<Self, RequestError> {
+        Self::read_for(message, false)
+    }
+
+    /// Reads a message to a domain of a [config](crate::config).
+    ///
+    /// # Errors
+    /// [`RequestError`] for the first mistake.
+    pub fn read_for_config(message: &'a RateLimitRequest) -> Result<Self, RequestError> {
+        Self::read_for(message, true)
+    }
+
+    fn read_for(message: &'a RateLimitRequest, is_config: bool) -> Result<Self, RequestError> {
         let domain = message.domain.as_str();
         check_domain(domain).map_err(|error| match error {
             QueryError::EmptyDomain => RequestError::NoDomain,
@@ -126,20 +138,24 @@ impl<'a> Request<'a> {
             other => other.into(),
         })?;
         let mut own_limits = Vec::new();
-        let [mut charged, mut checked] = [(); 2].map(|()| (Vec::new(), Vec::new()));
+        let [mut charged, mut checked, mut refunded] = [(); 3].map(|()| (Vec::new(), Vec::new()));
         for (place, one) in message.descriptors.iter().enumerate() {
-            if one.is_negative_hits {
+            if one.is_negative_hits && !is_config {
                 return Err(RequestError::NegativeHits);
             }
             let hits = hits(message.hits_addend, one);
-            let descriptor = descriptor(one, hits)?;
-            if let Some(limit) = &one.limit {
+            let mut descriptor = descriptor(one, hits)?;
+            if let (Some(limit), false) = (&one.limit, one.is_negative_hits) {
                 own_limits.push(OwnLimit::new(domain, place, &descriptor, limit, hits)?);
                 continue;
             }
             let (descriptors, places) = match hits {
-                Some(_) => &mut charged,
-                None => &mut checked,
+                _ if one.is_negative_hits => &mut refunded,
+                None if !is_config => &mut checked,
+                hits => {
+                    descriptor.is_check = hits.is_none();
+                    &mut charged
+                }
             };
             descriptors.push(descriptor);
             places.push(place);
@@ -148,6 +164,7 @@ impl<'a> Request<'a> {
             descriptors: message.descriptors.len(),
             charged: Part::new(domain, charged.0, charged.1),
             checked: Part::new(domain, checked.0, checked.1),
+            refunded: Part::new(domain, refunded.0, refunded.1),
             own_limits,
         })
     }
@@ -167,12 +184,14 @@ fn descriptor(
 ) -> Result<Descriptor<'_>, RequestError> {
     let mut descriptor = Descriptor::new();
     descriptor.cost = hits.unwrap_or(Cost::ONE);
-    for entry in &message.entries {
+    for (place, entry) in message.entries.iter().enumerate() {
         let (key, value) = (entry.key.as_str(), entry.value.as_bytes());
-        push_entry(&mut descriptor, key.into(), value.into()).map_err(|error| match error {
-            QueryError::Duplicate(name) => RequestError::Repeated(name),
-            other => other.into(),
-        })?;
+        let earlier = message.entries.iter().take(place);
+        let name = match earlier.filter(|other| other.key == key).count() {
+            0 => Cow::Borrowed(key),
+            earlier => Cow::Owned(unique_name(key, earlier).to_string()),
+        };
+        push_entry(&mut descriptor, name, value.into())?;
     }
     Ok(descriptor)
 }
@@ -347,10 +366,6 @@ mod tests {
             (
                 message(vec![entries(&[("", "a")])], 0),
                 "an empty name: write",
-            ),
-            (
-                message(vec![entries(&[("a", "1"), ("a", "2")])], 0),
-                "two entries \"a\": write another `descriptor_key`",
             ),
             (message(vec![limited(5, 0)], 0), "write SECOND, MINUTE"),
             (

@@ -23,7 +23,7 @@ use crate::proto::{
 use crate::request::OwnLimit;
 
 /// Header fields of an answer, which Envoy adds to that of its client; with a refusal `Retry-After` is one of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fields {
     /// `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers-10.
     #[default]
@@ -32,8 +32,72 @@ pub enum Fields {
     RateLimit,
     /// The same with `X-` before their names.
     XRateLimit,
+    /// The same under other names: of the limit, what remains, and the seconds to its reset.
+    Named([String; 3]),
     /// None, not even `Retry-After`.
     Off,
+}
+
+impl Fields {
+    /// The fields of an answer. `items` are the limits for [`Fields::Draft`].
+    pub(crate) fn headers(
+        &self,
+        statuses: &[DescriptorStatus],
+        items: &[RateLimitItem<'_>],
+        retry_after: Option<RetryAfter>,
+    ) -> Vec<HeaderValue> {
+        let mut headers = match self {
+            Self::Draft => {
+                let policy = definition_field(items).map(|text| header(RATE_LIMIT_POLICY, &text));
+                let status = status_field(items).map(|text| header(RATE_LIMIT, &text));
+                policy.into_iter().chain(status).collect()
+            }
+            Self::RateLimit => numbers(statuses, NUMBERS),
+            Self::XRateLimit => numbers(statuses, X_NUMBERS),
+            Self::Named(names) => numbers(statuses, names.each_ref().map(String::as_str)),
+            Self::Off => return Vec::new(),
+        };
+        if let Some(RetryAfter::After(wait)) = retry_after {
+            headers.push(header("retry-after", &seconds(wait).max(1).to_string()));
+        }
+        headers
+    }
+}
+
+const NUMBERS: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+
+const X_NUMBERS: [&str; 3] = [
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
+];
+
+fn header(name: &str, value: &str) -> HeaderValue {
+    HeaderValue {
+        key: name.to_owned(),
+        value: value.to_owned(),
+        ..HeaderValue::default()
+    }
+}
+
+/// The numbers of the descriptor that is over its limit, the last if there are several, or else of the one with the
+/// least left.
+fn numbers(statuses: &[DescriptorStatus], names: [&str; 3]) -> Vec<HeaderValue> {
+    let limited = || statuses.iter().filter(|one| one.current_limit.is_some());
+    let over = limited().rfind(|one| one.code() == Code::OverLimit);
+    let Some(status) = over.or_else(|| limited().min_by_key(|one| one.limit_remaining)) else {
+        return Vec::new();
+    };
+    let limit = status.current_limit.as_ref();
+    let reset = status.duration_until_reset.as_ref();
+    let numbers = [
+        limit.map(|limit| i64::from(limit.requests_per_unit)),
+        Some(i64::from(status.limit_remaining)),
+        reset.map(|reset| reset.seconds + i64::from(reset.nanos > 0)),
+    ];
+    let named = names.into_iter().zip(numbers);
+    let fields = named.filter_map(|(name, number)| Some(header(name, &number?.to_string())));
+    fields.collect()
 }
 
 /// An answer to a request, as far as it is known. A descriptor of which nothing is known passes.
@@ -129,6 +193,12 @@ impl Answer {
         self.retry_after = self.retry_after.max(wait);
     }
 
+    /// The status of the descriptor at `place`.
+    #[must_use]
+    pub fn status(&self, place: usize) -> Option<&DescriptorStatus> {
+        self.statuses.get(place)
+    }
+
     fn note(&mut self, name: &str, kind: Kind) {
         let value = Value { kind: Some(kind) };
         self.metadata.entry(name.to_owned()).or_insert(value);
@@ -138,34 +208,13 @@ impl Answer {
     #[must_use]
     pub fn into_message(
         self,
-        fields: Fields,
+        fields: &Fields,
         items: &[RateLimitItem<'_>],
         page: Option<&RefusalPage>,
     ) -> RateLimitResponse {
-        let mut headers = Vec::new();
-        let mut add = |name: &str, value: Option<String>| {
-            headers.extend(value.map(|value| HeaderValue {
-                key: name.to_owned(),
-                value,
-                ..HeaderValue::default()
-            }));
-        };
-        match fields {
-            Fields::Draft => {
-                add(RATE_LIMIT_POLICY, definition_field(items));
-                add(RATE_LIMIT, status_field(items));
-            }
-            Fields::RateLimit => self.add_numbers("ratelimit", &mut add),
-            Fields::XRateLimit => self.add_numbers("x-ratelimit", &mut add),
-            Fields::Off => {}
-        }
-        if let (Some(RetryAfter::After(wait)), false) = (self.retry_after, fields == Fields::Off) {
-            add("retry-after", Some(seconds(wait).max(1).to_string()));
-        }
+        let mut headers = fields.headers(&self.statuses, items, self.retry_after);
         let body = page.and_then(RefusalPage::page_body);
-        if let Some(body) = body {
-            add("content-type", Some(body.content_type().to_owned()));
-        }
+        headers.extend(body.map(|body| header("content-type", body.content_type())));
         let code = match self.is_over() {
             true => Code::OverLimit,
             false => Code::Ok,
@@ -182,33 +231,6 @@ impl Answer {
             dynamic_metadata: (!metadata.fields.is_empty()).then_some(metadata),
             quota: None,
         }
-    }
-
-    /// Adds the numbers of the descriptor that is over its limit, the last if there are several, or else of the one
-    /// with the least left.
-    fn add_numbers(&self, prefix: &str, add: &mut impl FnMut(&str, Option<String>)) {
-        let limited = || {
-            self.statuses
-                .iter()
-                .filter(|one| one.current_limit.is_some())
-        };
-        let over = limited().rfind(|one| one.code() == Code::OverLimit);
-        let Some(status) = over.or_else(|| limited().min_by_key(|one| one.limit_remaining)) else {
-            return;
-        };
-        let limit = status.current_limit.as_ref();
-        let limit = limit.map(|limit| limit.requests_per_unit.to_string());
-        let reset = status.duration_until_reset.as_ref();
-        let reset = reset.map(|reset| reset.seconds + i64::from(reset.nanos > 0));
-        add(&format!("{prefix}-limit"), limit);
-        add(
-            &format!("{prefix}-remaining"),
-            Some(status.limit_remaining.to_string()),
-        );
-        add(
-            &format!("{prefix}-reset"),
-            reset.map(|reset| reset.to_string()),
-        );
     }
 }
 
@@ -246,11 +268,11 @@ fn unit_of_length(length: Duration) -> Unit {
     }
 }
 
-fn at_most_u32(number: u64) -> u32 {
+pub(crate) fn at_most_u32(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-fn duration(duration: Duration) -> proto::Duration {
+pub(crate) fn duration(duration: Duration) -> proto::Duration {
     proto::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         // Below 10^9.
@@ -304,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_without_a_limit_passes() {
-        let message = Answer::new(2).into_message(Fields::RateLimit, &[], None);
+        let message = Answer::new(2).into_message(&Fields::RateLimit, &[], None);
         assert_eq!(message.overall_code(), Code::Ok);
         for status in &message.statuses {
             assert_eq!((status.code(), status.limit_remaining), (Code::Ok, 0));
@@ -322,7 +344,7 @@ mod tests {
         let mut answer = Answer::new(3);
         answer.set_own(&own(0, 20, Unit::Minute), Some(&decision(20, 19, None)));
         answer.set_own(&own(2, 5, Unit::Hour), Some(&decision(5, 4, None)));
-        let message = answer.into_message(Fields::XRateLimit, &[], None);
+        let message = answer.into_message(&Fields::XRateLimit, &[], None);
         let expected = [
             ("x-ratelimit-limit", "5"),
             ("x-ratelimit-remaining", "4"),
@@ -346,7 +368,7 @@ mod tests {
         answer.set_own(&own(0, 7, Unit::Day), Some(&waits[0]));
         answer.set_own(&own(1, 7, Unit::Second), Some(&waits[1]));
         answer.set_own(&own(2, 9, Unit::Year), Some(&decision(9, 0, None)));
-        let message = answer.into_message(Fields::RateLimit, &[], None);
+        let message = answer.into_message(&Fields::RateLimit, &[], None);
         assert_eq!(message.overall_code(), Code::OverLimit);
         let codes = message.statuses.iter().map(DescriptorStatus::code);
         let codes: Vec<_> = codes.collect();
@@ -368,7 +390,7 @@ mod tests {
     fn a_limit_of_nothing_always_refuses() {
         let mut answer = Answer::new(1);
         answer.set_own(&own(0, 0, Unit::Month), None);
-        let message = answer.into_message(Fields::Draft, &[], None);
+        let message = answer.into_message(&Fields::Draft, &[], None);
         assert_eq!(message.overall_code(), Code::OverLimit);
         assert_eq!(headers(&message), [], "no wait helps");
         let limit = message.statuses[0].current_limit.as_ref().unwrap();

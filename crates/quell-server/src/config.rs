@@ -35,7 +35,7 @@ mod otlp;
 mod toml_mistakes;
 
 pub use authorize::{Authorize, AuthorizeSettings, EntrySources, RawAuthorize, RawEntrySource};
-pub use envoy_headers::EnvoyHeaders;
+pub use envoy_headers::{EnvoyHeaders, NearLimit};
 pub use otlp::OtlpEndpoint;
 
 /// Shorter timeouts would end sound clients.
@@ -293,8 +293,29 @@ settings! {
         shutdown_grace<DURATION>: Duration = Duration::from_secs(10);
     }
     "Envoy (--envoy)" {
+        /// A file, or a directory of files, with limits in the format of envoyproxy/ratelimit
+        ///
+        /// Default none: the limits are those of --rules.
+        envoy_config<DIR>: Option<PathBuf> = None;
+        /// Let several of these files have descriptors of one domain
+        ///
+        /// Default no, as there (`MERGE_DOMAIN_CONFIG`).
+        envoy_merge_domains<BOOL>: bool = false;
+        /// Treat all of these limits as quotas: a call is refused only if all of its quotas are used up
+        ///
+        /// Default no: `quota_mode` of a descriptor says so for one.
+        envoy_quota<BOOL>: bool = false;
+        /// Answer with dynamic metadata: what was asked, and the `metadata` of limits that passed
+        ///
+        /// Default no, as there (`RESPONSE_DYNAMIC_METADATA`).
+        envoy_metadata<BOOL>: bool = false;
+        /// Share of a limit from which its statistics count hits as near to it
+        ///
+        /// Default 0.8, as there (`NEAR_LIMIT_RATIO`).
+        envoy_near_limit<RATIO>: NearLimit = NearLimit::default();
         /// Header fields that Envoy adds to answers: draft (RateLimit-Policy and RateLimit), ratelimit
-        /// (RateLimit-Limit, -Remaining and -Reset), x-ratelimit, or off; all but off with Retry-After
+        /// (RateLimit-Limit, -Remaining and -Reset), x-ratelimit, three names of one's own with commas, or
+        /// off; all but off with Retry-After
         ///
         /// Default as /v1/authorize answers.
         envoy_headers<FIELDS>: EnvoyHeaders = EnvoyHeaders::default();

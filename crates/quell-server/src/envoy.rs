@@ -24,10 +24,13 @@ use tonic_health::pb::health_server::HealthServer;
 use crate::access::Denied;
 use crate::shared::Shared;
 
+mod config;
 mod health;
 mod service;
+mod statistics;
 
 use health::ServiceHealth;
+pub(crate) use statistics::Statistics;
 
 /// The method of gRPC whose answer goes on for as long as its client listens.
 const WATCH: &str = "/grpc.health.v1.Health/Watch";

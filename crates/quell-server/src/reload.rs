@@ -92,6 +92,7 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
     }
     let is_mended = shared.health.reload.succeeded();
     shared.metrics.reloads.add(1);
+    shared.envoy.note_load(true);
     let versions = shared.sources.mark_all_in_force();
     let news: String = versions
         .iter()
@@ -115,6 +116,7 @@ fn reload_now(shared: &Shared, occasion: Occasion) -> bool {
 
 fn fail(shared: &Shared, reasons: Vec<String>) -> bool {
     shared.metrics.reload_failures.add(1);
+    shared.envoy.note_load(false);
     tracing::error!("the rules have mistakes; the rules in force stay");
     for reason in &reasons {
         tracing::error!("{reason}");

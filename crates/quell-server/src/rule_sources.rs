@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quell_core::rule::DomainRules;
-use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from, parse_str};
+use quell_envoy::config::ConfigOptions;
+use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from, parse_str, read_texts};
 
 use quell::rule_store::{RuleStore, RuleStoreError};
 use quell_fleet::agent::FleetRules;
@@ -23,6 +24,8 @@ pub type OpenEtcd = fn(&EtcdUrl) -> Result<Arc<dyn RuleStore>, String>;
 #[derive(Debug)]
 pub(crate) struct RuleSources {
     parts: Vec<OpenSource>,
+    /// Limits in the format of envoyproxy/ratelimit.
+    envoy: Option<(PathBuf, ConfigOptions)>,
     is_shadow: bool,
     /// True if there is a shared store: then all rules declare what is answered while it does not answer.
     is_shared: bool,
@@ -68,6 +71,14 @@ impl RuleSources {
         };
         Ok(Self {
             parts: config.rules.iter().map(part).collect::<Result<_, _>>()?,
+            envoy: config.envoy_config.clone().map(|path| {
+                let options = ConfigOptions {
+                    merges_domains: config.envoy_merge_domains,
+                    is_shadow: config.shadow,
+                    is_quota: config.envoy_quota,
+                };
+                (path, options)
+            }),
             is_shadow: config.shadow,
             is_shared: config.store.is_some(),
         })
@@ -79,7 +90,9 @@ impl RuleSources {
             OpenSource::Path(path) => Some(path.clone()),
             OpenSource::Store(_) => None,
         };
-        self.parts.iter().filter_map(path).collect()
+        let own = self.parts.iter().filter_map(path);
+        let envoy = self.envoy.iter().map(|(path, _)| path.clone());
+        own.chain(envoy).collect()
     }
 
     /// The stores among them.
@@ -143,7 +156,30 @@ impl RuleSources {
         if self.is_shadow {
             force_shadow(&mut loaded.domains);
         }
+        for domain in self.load_envoy()? {
+            let same = loaded
+                .domains
+                .iter()
+                .find(|other| other.domain == domain.domain);
+            if same.is_some() {
+                let message = format!(
+                    "the domain {} is in the files of --envoy-config and in those of --rules: write it in one of them",
+                    domain.domain
+                );
+                return Err(vec![Problem::of_file(&domain.domain, message)]);
+            }
+            loaded.domains.push(domain);
+        }
         Ok(loaded)
+    }
+
+    /// The limits of files in the format of envoyproxy/ratelimit. Reads them.
+    fn load_envoy(&self) -> Result<Vec<DomainRules>, Vec<Problem>> {
+        let Some((path, options)) = &self.envoy else {
+            return Ok(Vec::new());
+        };
+        let texts = read_texts(std::slice::from_ref(path))?;
+        quell_envoy::config::load(texts.files, *options)
     }
 
     /// The rules of all files and stores, with another text in place of that of one store, from 0; where there

@@ -24,6 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
+use crate::envoy::Statistics;
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -145,10 +146,12 @@ async fn start(
         history,
         traces,
         by_hand: AtomicU64::new(0),
+        envoy: Statistics::default(),
     });
     describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.mark_all_in_force();
+    shared.envoy.note_load(true);
     restore(&shared.limiter, restored);
     announce(&shared).await;
     let mut server = listen(shared, snapshots, watch).await?;

@@ -62,7 +62,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
             "quell-server",
         ],
     ),
-    ("quell-envoy", &["quell-core"]),
+    ("quell-envoy", &["quell-core", "quell-rules"]),
     ("quell-shares", &["quell-core"]),
     ("quell-fleet", &["quell", "quell-shares", "quell-store"]),
     (

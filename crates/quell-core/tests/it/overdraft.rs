@@ -128,10 +128,13 @@ proptest! {
                     let allows = counter + units <= LIMIT;
                     let decided = ask(&mut budgets, now, operation, units);
                     prop_assert_eq!(decided[0].outcome.is_allow(), allows, "{:?}", decided);
+                    let before = LIMIT.saturating_sub(counter);
                     if operation == Operation::Acquire {
                         counter += units;
                     }
-                    prop_assert_eq!(decided[0].remaining, LIMIT.saturating_sub(counter.max(budgets[0].used().0)));
+                    let after = LIMIT.saturating_sub(counter);
+                    let left = if allows { after } else { before };
+                    prop_assert_eq!(decided[0].remaining, left);
                 }
             }
             let (used, refused) = budgets[0].used();

@@ -17,11 +17,12 @@ use http_body_util::{BodyExt as _, Full};
 use quell::{AskError, Operation, Query, Verdict};
 use quell_core::cost::Cost;
 use quell_core::rate_limit_fields::RateLimitItem;
-use quell_core::rule::RuleSet;
+use quell_core::rule::{RuleSet, Selector};
+use quell_envoy::config::Tree;
 use quell_envoy::proto::{Message as _, RateLimitRequest, RateLimitResponse};
 use quell_envoy::{Answer, Fields, OwnLimit, Part, Request};
 use quell_host::caller::caller;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::{denied, read, status};
 use crate::access::{Caller, Role};
@@ -97,7 +98,7 @@ fn respond(answer: &RateLimitResponse) -> HttpResponse {
 
 /// The rate limit service of one server.
 #[derive(Debug)]
-struct RateLimits<'s>(&'s Shared);
+pub(super) struct RateLimits<'s>(pub(super) &'s Shared);
 
 /// A part of a request that was answered.
 struct Answered<'q, 'a> {
@@ -112,13 +113,29 @@ impl RateLimits<'_> {
         caller: &Caller,
         context: Vec<u8>,
     ) -> Result<RateLimitResponse, Status> {
+        let rules = self.0.limiter.rules();
+        let tree = rules
+            .selector(&message.domain)
+            .and_then(Selector::get::<Tree>);
+        let is_unknown = || !rules.has_domain(&message.domain);
+        if tree.is_some() || (self.0.config.envoy_config.is_some() && is_unknown()) {
+            let asked = self
+                .answer_config(message, (caller, context), &rules, tree)
+                .await;
+            if asked
+                .as_ref()
+                .is_err_and(|error| error.code() == Code::InvalidArgument)
+            {
+                self.0.envoy.note_service_error();
+            }
+            return asked;
+        }
         let mut request =
             Request::read(message).map_err(|error| Status::invalid_argument(error.to_string()))?;
         if !request.own_limits.is_empty() {
             // Limits that come with calls are those of the whole server, and so are the places for them.
             caller.check_whole().map_err(denied)?;
         }
-        let rules = self.0.limiter.rules();
         let parts = [request.checked.query_mut(), request.charged.query_mut()];
         for query in parts.into_iter().flatten() {
             query.set_context(context.clone());
@@ -187,7 +204,7 @@ impl RateLimits<'_> {
         Ok(Some(Answered { query, verdict }))
     }
 
-    async fn ask_own(
+    pub(super) async fn ask_own(
         &self,
         operation: Operation,
         own: &OwnLimit,

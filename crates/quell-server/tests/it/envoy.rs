@@ -285,7 +285,6 @@ fn mistakes_are_told_by_the_code_and_in_words() {
         is_negative_hits: true,
         ..descriptor(&[("user", "ann")])
     };
-    let twice = descriptor(&[("generic_key", "a"), ("generic_key", "b")]);
     let permits = descriptor(&[("path", "/permits")]);
     use GrpcCode::{FailedPrecondition, InvalidArgument, NotFound};
     for (message, code, text) in [
@@ -308,11 +307,6 @@ fn mistakes_are_told_by_the_code_and_in_words() {
             with("gateway", vec![negative]),
             InvalidArgument,
             "is_negative_hits",
-        ),
-        (
-            with("gateway", vec![twice]),
-            InvalidArgument,
-            "another `descriptor_key`",
         ),
         (
             with("gateway", vec![permits]),

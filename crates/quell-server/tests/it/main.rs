@@ -16,6 +16,7 @@ mod contract;
 mod decision_log;
 mod documented;
 mod envoy;
+mod envoy_config;
 mod fleet;
 mod hang_up;
 mod harness;

@@ -27,6 +27,8 @@ end
 -- What a limit with an overdraft does with a call that is refused.
 local function overdraw(state, is_charged)
   local units, usage = state.units, state.usage
+  -- A refusal tells what was left for it.
+  if not state.fits or state.is_banned then state.left = remaining_of(state) end
   if units == 0 then return end
   state.writes = true
   if is_charged then
@@ -74,7 +76,7 @@ local function told(states)
   local parts = {}
   for i, state in ipairs(states) do
     local flags = (state.fits and 17 or 16) + (state.is_banned and 2 or 0) + (state.starts_ban and 4 or 0)
-    parts[i] = pack('>Bddddd', flags, limit_now(state.ask.limit, state.usage), remaining_of(state), state.wait, reset_of(state), state.delay)
+    parts[i] = pack('>Bddddd', flags, limit_now(state.ask.limit, state.usage), state.left or remaining_of(state), state.wait, reset_of(state), state.delay)
     if state.is_banned then parts[i] = parts[i] .. pack('>d', state.ban.till - mono) end
   end
   return concat(parts)
