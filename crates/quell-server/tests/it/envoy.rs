@@ -16,7 +16,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::harness::{Answer, Fixture, connect, eventually, exchange, request, store_settings};
 
-const RULES: &str = "
+pub(crate) const RULES: &str = "
 domain: gateway
 rules:
   - { name: address, per: [remote_address], algorithm: fixed_window, limit: 10/min }
@@ -27,14 +27,22 @@ rules:
   - { name: permits, match: { path: /permits }, algorithm: concurrency, max: 3 }
 ";
 
-const ENVOY: &str = "envoy = '127.0.0.1:0'\n";
+pub(crate) const ENVOY: &str = "envoy = '127.0.0.1:0'\n";
 
 /// A client of the service of `server`, with a token.
-fn client(
+pub(crate) fn client(
     server: &Fixture,
     token: Option<&str>,
 ) -> impl Fn(RateLimitRequest) -> Result<RateLimitResponse, Status> {
-    let channel = channel(server);
+    client_over(server, channel(server), token)
+}
+
+/// The same over a channel that is open.
+pub(crate) fn client_over(
+    server: &Fixture,
+    channel: Channel,
+    token: Option<&str>,
+) -> impl Fn(RateLimitRequest) -> Result<RateLimitResponse, Status> {
     let token = token.map(|token| MetadataValue::try_from(format!("Bearer {token}")).unwrap());
     move |message| {
         let mut client = RateLimitServiceClient::new(channel.clone());
@@ -49,13 +57,13 @@ fn client(
     }
 }
 
-fn channel(server: &Fixture) -> Channel {
+pub(crate) fn channel(server: &Fixture) -> Channel {
     let url = format!("http://{}", server.envoy());
     let endpoint = Channel::from_shared(url).unwrap();
     server.block_on(endpoint.connect()).unwrap()
 }
 
-fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
+pub(crate) fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
     let entries = entries.iter().map(|(key, value)| Entry {
         key: (*key).to_owned(),
         value: (*value).to_owned(),
@@ -66,7 +74,7 @@ fn descriptor(entries: &[(&str, &str)]) -> Descriptor {
     }
 }
 
-fn message(descriptors: &[Descriptor]) -> RateLimitRequest {
+pub(crate) fn message(descriptors: &[Descriptor]) -> RateLimitRequest {
     RateLimitRequest {
         domain: "gateway".to_owned(),
         descriptors: descriptors.to_vec(),
@@ -75,7 +83,7 @@ fn message(descriptors: &[Descriptor]) -> RateLimitRequest {
 }
 
 /// A status in short: the code, the name and numbers of the limit, and what is left.
-fn says(status: &DescriptorStatus) -> (Code, Option<(&str, u32, Unit)>, u32) {
+pub(crate) fn says(status: &DescriptorStatus) -> (Code, Option<(&str, u32, Unit)>, u32) {
     let limit = status.current_limit.as_ref();
     let limit = limit.map(|one| (one.name.as_str(), one.requests_per_unit, one.unit()));
     (status.code(), limit, status.limit_remaining)
@@ -93,7 +101,7 @@ fn header<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a str> {
     Some(&header.value)
 }
 
-fn metadata<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a Kind> {
+pub(crate) fn metadata<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<&'a Kind> {
     answer
         .dynamic_metadata
         .as_ref()?

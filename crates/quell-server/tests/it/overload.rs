@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use quell_testkit::redis::Redis;
 
+use crate::envoy::{self, ENVOY};
 use crate::harness::{
     Answer, DEADLINE, Fixture, ask_both_ways, connect, eventually, expect, send, store_settings,
 };
@@ -126,7 +127,14 @@ fn authorize(server: &Fixture, user: &str) -> Answer {
 fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     let redis = Redis::start(&[]);
     // The store takes as long as this test wants, and is never silent for too long.
-    let server = Fixture::with_clock(RULES, &store_settings(&redis));
+    let server = Fixture::with_clock(RULES, &(store_settings(&redis) + ENVOY));
+    let ask_as_envoy = envoy::client(&server, None);
+    let envoys = || {
+        let entries = envoy::descriptor(&[("path", "/pages"), ("user", "ann")]);
+        let mut message = envoy::message(&[entries]);
+        message.domain = "shop".to_owned();
+        ask_as_envoy(message)
+    };
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], true);
     assert_eq!(server.acquire("/login", "eve").json()["allowed"], false);
     let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| settled(&server)).collect();
@@ -140,6 +148,8 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
 
     assert_overloaded(&server.acquire("/pages", "ann"));
     assert_overloaded(&authorize(&server, "ann"));
+    let error = envoys().unwrap_err();
+    assert_eq!(error.code(), tonic::Code::ResourceExhausted, "{error:?}");
     let body = r#"{"domain":"shop","entries":{"path":"/pages","user":"ann"}}"#;
     assert_overloaded(&server.request("POST", "/v1/peek", body));
     assert_overloaded(&ask_both_ways(&server, &question("peek", "/pages", "ann")));
@@ -174,6 +184,7 @@ fn an_overloaded_store_is_told_as_such_and_is_no_outage() {
     );
     assert_eq!(allowed["remaining"], 999, "none of the refused was charged");
     assert_eq!(authorize(&server, "ann").status, 204);
+    assert_eq!(envoys().unwrap().statuses[0].limit_remaining, 997);
     let metric = |name: &str| server.metric(name).unwrap().parse::<usize>().unwrap();
     assert!(metric("quell_store_overloaded_total") > counts[1]);
     assert_eq!(metric("quell_degraded "), 0);
