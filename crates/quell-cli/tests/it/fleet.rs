@@ -10,6 +10,7 @@ mod console_limits;
 mod demo;
 mod doors;
 mod entitled;
+mod envoy;
 mod etcd_access;
 mod faults;
 mod groups;
