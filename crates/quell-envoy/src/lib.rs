@@ -2,8 +2,10 @@
 
 pub mod config;
 pub mod proto;
+mod reflection;
 mod request;
 mod response;
 
+pub use reflection::file_descriptors;
 pub use request::{OwnLimit, Part, Request, RequestError};
 pub use response::{Answer, Fields};

@@ -16,7 +16,9 @@ pub use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_serve
 pub use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 pub use envoy_types::pb::envoy::r#type::v3::RateLimitUnit;
 pub use envoy_types::pb::google::protobuf::value::Kind;
-pub use envoy_types::pb::google::protobuf::{Duration, ListValue, Struct, UInt64Value, Value};
+pub use envoy_types::pb::google::protobuf::{
+    Duration, ListValue, NullValue, Struct, UInt64Value, Value,
+};
 
 /// Encodes and decodes messages.
 pub use prost::Message;

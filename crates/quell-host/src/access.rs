@@ -2,8 +2,8 @@
 //!
 //! A server without `credentials` answers everybody, so it listens on loopback unless its operator says
 //! otherwise. A server with them answers the bearers of its tokens and certificates, each within its roles
-//! and domains; only `/healthz` and `/readyz` (their status alone), `/openapi.json` and the handshake of
-//! RESP are for everybody.
+//! and domains; only `/healthz` and `/readyz` (their status alone), `/openapi.json`, the handshake of RESP, and
+//! health and reflection of gRPC are for everybody.
 //!
 //! All listeners ask here and nowhere else: [`Access::of_token`] and [`Access::of_connection`] say who a
 //! caller is, [`Caller::check`] whether it may do what it asks for. A coordinator of a fleet is to ask here,

@@ -1,7 +1,7 @@
 //! Envoy: its rate limit service, version 3, on a listener of its own (`--envoy`).
 //!
 //! A call passes what every request over HTTP/2 passes: bounds of connections, heads, bodies and streams, budgets,
-//! and credentials, which Envoy sends as `initial_metadata`. Its body is read whole.
+//! and credentials, which Envoy sends as `initial_metadata`. Its body is read whole, but for [`reflection`].
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use crate::shared::Shared;
 
 mod config;
 mod health;
+mod reflection;
 mod service;
 mod statistics;
 
@@ -48,18 +49,23 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
         .route_layer(whole)
         .route(service::METHOD, post(service::should_rate_limit))
         .with_state(Arc::clone(shared))
+        .merge(reflection::routes(shared))
+}
+
+/// Refuses a call that is not gRPC.
+fn check_version(request: &HttpRequest) -> Result<(), Box<Problem>> {
+    if request.version() < Version::HTTP_2 {
+        let detail = "gRPC is answered over HTTP/2 alone: write `http2_protocol_options: {}` for the cluster of Envoy, \
+                      or speak gRPC";
+        let problem = Problem::new(ProblemKind::InvalidRequest, detail);
+        return Err(Box::new(problem));
+    }
+    Ok(())
 }
 
 /// Reads the body of a call.
 async fn read(request: HttpRequest, shared: &Shared) -> Result<(Parts, BufferedBody), Response> {
-    if request.version() < Version::HTTP_2 {
-        let detail = "gRPC is answered over HTTP/2 alone: write `http2_protocol_options: {}` for the cluster of Envoy, \
-                      or speak gRPC";
-        return Err(reply::problem(&Problem::new(
-            ProblemKind::InvalidRequest,
-            detail,
-        )));
-    }
+    check_version(&request).map_err(|problem| reply::problem(&problem))?;
     let (head, body) = request.into_parts();
     let client = head.extensions.get::<Client>();
     let bounds = shared.bodies(shared.config.max_body_bytes);

@@ -17,6 +17,7 @@ mod decision_log;
 mod documented;
 mod envoy;
 mod envoy_config;
+mod envoy_reflection;
 mod envoy_transport;
 mod fleet;
 mod hang_up;
