@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use quell::{Operation, Plan, Query, Verdict};
 use quell_core::address::canonical;
 use quell_core::algorithm::Algorithm;
@@ -162,6 +162,7 @@ impl Shared {
 /// The query string of `/v1/authorize`.
 struct Parameters {
     domain: String,
+    allow_status: StatusCode,
     deny_status: Option<StatusCode>,
 }
 
@@ -169,10 +170,22 @@ impl Parameters {
     fn parse(query: Option<&str>, rules: &RuleSet, caller: &Caller) -> Result<Self, Box<Problem>> {
         let wrong = reply::invalid;
         let mut domain = None;
+        let mut allow_status = StatusCode::NO_CONTENT;
         let mut deny_status = None;
         for (name, value) in parameters(query) {
             match &*name {
                 "domain" => domain = Some(value.into_owned()),
+                "allow_status" => {
+                    allow_status = match &*value {
+                        "200" => StatusCode::OK,
+                        "204" => StatusCode::NO_CONTENT,
+                        _ => {
+                            return Err(wrong(format!(
+                                "allow_status={value} is not the status of a permission: write 200 or 204"
+                            )));
+                        }
+                    };
+                }
                 "deny_status" => {
                     let number = value.parse::<u16>().ok();
                     let number = number.filter(|number| (400..600).contains(number));
@@ -184,7 +197,12 @@ impl Parameters {
                         ))
                     })?);
                 }
-                _ => return Err(unknown_parameter(&name, "domain and deny_status")),
+                _ => {
+                    return Err(unknown_parameter(
+                        &name,
+                        "domain, allow_status and deny_status",
+                    ));
+                }
             }
         }
         let domain = match domain {
@@ -195,6 +213,7 @@ impl Parameters {
         };
         Ok(Self {
             domain,
+            allow_status,
             deny_status,
         })
     }
@@ -283,8 +302,8 @@ fn with_address<'a>(query: Query<'a>, client: Option<&Client>) -> Query<'a> {
 }
 
 /// 204; or the page of the rule that refused, and where that says nothing a problem document. The status
-/// is the one that the gateway asked for, since some gateways take few others for a refusal; otherwise the
-/// page's (docs/decisions/0181).
+/// is the one that the gateway asked for, since some gateways take few others for a permission or a refusal;
+/// otherwise that of a refusal is the page's (docs/decisions/0181).
 fn answer(
     shared: &Shared,
     parameters: &Parameters,
@@ -292,7 +311,10 @@ fn answer(
     page: Option<&RefusalPage>,
 ) -> Response {
     if verdict.is_allow() {
-        return reply::no_content();
+        return match parameters.allow_status {
+            StatusCode::NO_CONTENT => reply::no_content(),
+            status => status.into_response(),
+        };
     }
     let mut problem = Problem::refusal(verdict);
     let asked = parameters.deny_status.filter(|_| !verdict.degraded);

@@ -419,11 +419,17 @@ fn authorize() -> Value {
         the store is overloaded (urn:quell:problem:store-overloaded), without.";
     let other = "Refused, with the status that deny_status or the rule says.";
     let status = json!({"type": "integer", "minimum": 400, "maximum": 599, "default": 429});
+    let allow = json!({"type": "integer", "enum": [200, 204], "default": 204});
     let parameters = json!([
         parameter(
             "domain",
             "The domain; may be left out while there is only one.",
             json!({"type": "string"})
+        ),
+        parameter(
+            "allow_status",
+            "The status of a permission, for gateways that insist on 200.",
+            allow
         ),
         parameter(
             "deny_status",
@@ -449,6 +455,8 @@ fn authorize() -> Value {
     for answer in answers.values_mut() {
         answer["content"]["*/*"] = page.clone();
     }
+    let chosen = "As 204, if allow_status says so.";
+    answers.insert("200".to_owned(), json!({"description": chosen}));
     answers.insert("204".to_owned(), json!({"description": allowed}));
     operation.0
 }

@@ -32,6 +32,20 @@ fn a_gateway_is_told_yes_or_no() {
     ask("/v1/authorize?deny_status=403").assert_problem(403, "Too many refusals");
 }
 
+/// Envoy's `ext_authz` takes 204 for a refusal.
+#[test]
+fn a_gateway_may_want_200_for_a_yes() {
+    let server = Fixture::with_clock(SHOP, "");
+    let ask = |target: &str| server.request_with("GET", target, ALICE, "");
+    let yes = ask("/v1/authorize?allow_status=200");
+    assert_eq!((yes.status, &*yes.body), (200, ""));
+    assert_eq!(yes.field("content-length"), Some("0"));
+    assert_eq!(yes.field("ratelimit"), Some("\"strict\";r=0;t=60"));
+    ask("/v1/authorize?allow_status=200").assert_problem(429, "Too many requests");
+    let other = server.get("/v1/authorize?domain=shop&allow_status=204");
+    assert_eq!(other.status, 204);
+}
+
 /// docs/decisions/0181
 #[test]
 fn a_rule_says_status_and_body_and_the_gateway_has_the_last_word_on_the_status() {
@@ -112,7 +126,9 @@ fn mistakes_say_what_to_write() {
     let server = Fixture::new(SHOP, "");
     let get = |target: &str| server.get(target);
     get("/v1/authorize?domain=nosuch").assert_problem(404, "write one of shop");
-    get("/v1/authorize?dommain=shop").assert_problem(400, "write domain and deny_status");
+    let known = "write domain, allow_status and deny_status";
+    get("/v1/authorize?dommain=shop").assert_problem(400, known);
+    get("/v1/authorize?allow_status=202").assert_problem(400, "write 200 or 204");
     get("/v1/authorize?deny_status=200").assert_problem(400, "write 400 to 599");
     let twice = "X-Original-URI: /a\r\nX-Forwarded-Uri: /b\r\n";
     let answer = server.request_with("GET", "/v1/authorize", twice, "");
