@@ -15,6 +15,7 @@ use crate::process::{quell, run, until};
 use crate::server::Server;
 
 mod application;
+mod by_ext_authz;
 mod by_grpc;
 mod paths;
 mod traefik;
