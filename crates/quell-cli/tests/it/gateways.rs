@@ -17,6 +17,7 @@ use crate::server::Server;
 mod application;
 mod by_ext_authz;
 mod by_grpc;
+mod envoy_actions;
 mod paths;
 mod traefik;
 

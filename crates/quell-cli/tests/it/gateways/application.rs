@@ -33,7 +33,8 @@ impl Application {
     }
 }
 
-/// Answers one request on a connection of its own, whose first line and body are in the record by then.
+/// Answers one request on a connection of its own, with the field `X-Usage` that it asks for (`?usage=10`). Its first
+/// line and body are in the record by then.
 fn answer(stream: TcpStream, record: &Mutex<Vec<String>>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
@@ -59,7 +60,10 @@ fn answer(stream: TcpStream, record: &Mutex<Vec<String>>) -> Option<()> {
     let body = String::from_utf8_lossy(&body);
     let line = format!("{method} {path} {body}").trim_end().to_owned();
     record.lock().unwrap().push(line);
-    let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: 5\r\n\r\n");
+    let usage = path.split_once("?usage=").map(|(_, usage)| usage);
+    let usage = usage.map_or_else(String::new, |usage| format!("X-Usage: {usage}\r\n"));
+    let head =
+        format!("HTTP/1.1 {status}\r\n{usage}Connection: close\r\nContent-Length: 5\r\n\r\n");
     reader
         .get_mut()
         .write_all(format!("{head}hello").as_bytes())

@@ -8,24 +8,29 @@ use crate::files::Folder;
 use crate::process::{run, until};
 use crate::server::Server;
 
-/// The configuration of the page, with the ports of this test.
-fn configuration(server: u16, application: &Application) -> String {
+/// The configuration of the page, with the ports of this test, and with time for a busy machine.
+pub(super) fn configuration(server: u16, application: &Application) -> String {
     let blocks = blocks("Envoy");
     let page = &blocks[1];
     let port = |port: u16| format!("127.0.0.1, port_value: {port} ");
     let page = replace(page, &port(8081), &port(server));
+    let page = replace(&page, "timeout: 1s", "timeout: 60s");
     replace(&page, &port(3000), &port(application.port))
 }
 
 fn serve(folder: &Folder, port: u16, more: &[&str]) -> Server {
-    let rules = folder.write("gateway.yaml", RULES);
+    serve_rules(folder, RULES, port, more)
+}
+
+pub(super) fn serve_rules(folder: &Folder, rules: &str, port: u16, more: &[&str]) -> Server {
+    let rules = folder.write("gateway.yaml", rules);
     let listener = format!("127.0.0.1:{port}");
     Server::start(&[&["--rules", &rules, "--envoy", &listener], more].concat())
 }
 
 /// Asks until the answer has this status: Envoy connects to Quell a moment after it listens, and notices a moment
 /// later that Quell is gone.
-fn until_status(gateway: &Gateway, path: &str, status: u16) {
+pub(super) fn until_status(gateway: &Gateway, path: &str, status: u16) {
     until(&format!("{path} is answered by {status}"), || {
         (gateway.ask(&[path]).status == status).then_some(())
     });
