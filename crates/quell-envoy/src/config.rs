@@ -84,3 +84,228 @@ pub(crate) fn unique_name(name: &str, earlier: usize) -> Arc<str> {
         earlier => format!("{name}#{}", earlier + 1).into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use quell_core::descriptor::{Descriptor, Query};
+
+    use super::*;
+
+    fn files(texts: &[&str]) -> Vec<TextFile> {
+        let texts = texts.iter().enumerate().map(|(number, text)| TextFile {
+            name: format!("{number}.yaml"),
+            text: (*text).to_owned(),
+        });
+        texts.collect()
+    }
+
+    fn mistakes(texts: &[&str]) -> Vec<String> {
+        let loaded = load(files(texts), ConfigOptions::default());
+        let problems = loaded.err().unwrap_or_default();
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    /// Case 23: the texts of that service, with the place and what to write.
+    #[test]
+    fn mistakes_have_the_texts_of_the_other_service() {
+        let descriptor = |text: &str| format!("domain: d\ndescriptors: [{text}]");
+        for (text, expected) in [
+            (
+                "descriptors: []",
+                "0.yaml:1:1: config file cannot have empty domain",
+            ),
+            (
+                "domain: ''",
+                "0.yaml:1:9: config file cannot have empty domain",
+            ),
+            (
+                &descriptor("{ value: a }"),
+                "2:15: descriptor has empty key",
+            ),
+            (
+                &descriptor("{ key: a, rate_limit: { unit: foo, requests_per_unit: 1 } }"),
+                "2:37: invalid rate limit unit 'foo'",
+            ),
+            (
+                &descriptor("{ key: a, rate_limit: { unlimited: true, unit: day } }"),
+                "should not specify rate limit unit when unlimited",
+            ),
+            (
+                &descriptor("{ key: a, value: b }, { key: a, value: b }"),
+                "duplicate descriptor composite key 'd.a_b'",
+            ),
+            (
+                &descriptor("{ key: a }, { key: a }"),
+                "duplicate descriptor composite key 'd.a'",
+            ),
+            (&descriptor("{ ke: a }"), "config error, unknown key 'ke'"),
+            (
+                &descriptor("{ 0.25: a }"),
+                "config error, key is not of type string: 0.25",
+            ),
+            (
+                &descriptor("a"),
+                "config error, yaml file contains list of type other than map",
+            ),
+            (
+                &descriptor("{ key: a, share_threshold: true }"),
+                "share_threshold can only be used with wildcard values (containing '*'), but found key 'a'",
+            ),
+            (
+                &descriptor(
+                    "{ key: a, rate_limit: { unit: day, name: n, replaces: [{ name: n }] } }",
+                ),
+                "replaces should not contain name of same descriptor",
+            ),
+            (
+                &descriptor("{ key: a, rate_limit: { unit: day, replaces: [{ name: '' }] } }"),
+                "should not have an empty replaces entry",
+            ),
+            (
+                &descriptor("{ key: a, shadow_mode: perhaps }"),
+                "`perhaps` is no truth value",
+            ),
+            (
+                &descriptor("{ key: a, rate_limit: { unit: day, requests_per_unit: -1 } }"),
+                "`-1` is no count",
+            ),
+            ("domain: [", "error loading config file: "),
+            (
+                &descriptor("{ key: a, unit: day }"),
+                "'unit' has no meaning here",
+            ),
+        ] {
+            let told = mistakes(&[text]);
+            assert!(
+                told.iter().any(|one| one.contains(expected)),
+                "{text}: {told:?}"
+            );
+        }
+    }
+
+    /// Case 24.
+    #[test]
+    fn files_of_one_domain_are_merged_if_that_is_wanted() {
+        let texts = [
+            "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day } }]",
+            "domain: d\ndescriptors: [{ key: b, rate_limit: { unit: day } }]",
+        ];
+        let told = mistakes(&texts);
+        let expected = "1.yaml:1:9: duplicate domain 'd' in config file: write";
+        assert!(told[0].starts_with(expected), "{told:?}");
+        let options = ConfigOptions {
+            merges_domains: true,
+            ..ConfigOptions::default()
+        };
+        let rules = load(files(&texts), options).unwrap();
+        let names = rules[0].rules.iter().map(|rule| &*rule.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "b"]);
+        let twice = [texts[0], texts[0]];
+        let told = load(files(&twice), options).unwrap_err();
+        assert!(told[0].message.contains("composite key 'd.a'"), "{told:?}");
+    }
+
+    /// The name under which the leaf of a descriptor counts, and the rule that limits it.
+    fn found(rules: &DomainRules, entries: &[(&str, &str)]) -> Option<(String, Option<String>)> {
+        let tree: &Tree = rules.selector.as_ref()?.get()?;
+        let query = entries.iter().fold(Query::new("d"), |query, (key, value)| {
+            query.entry(*key, *value)
+        });
+        let descriptor: &Descriptor<'_> = query.descriptors().first()?;
+        let found = tree.find(descriptor)?;
+        let rule = match &found.leaf.limit {
+            LeafLimit::Window { rule, .. } => rules.rules.get(*rule),
+            LeafLimit::Unlimited => None,
+        };
+        let rule = rule.map(|rule| rule.name.to_string());
+        Some((found.stat_name(descriptor), rule))
+    }
+
+    /// Cases 9 to 13 and 29.
+    #[test]
+    fn the_deepest_descriptor_counts_and_nothing_is_tried_again() {
+        let rules = load(
+            files(&["
+domain: d
+descriptors:
+  - key: key1
+    value: value1
+    descriptors:
+      - { key: subkey1, rate_limit: { unit: second, requests_per_unit: 5 } }
+      - { key: subkey1, value: subvalue1, rate_limit: { unit: second, requests_per_unit: 10 } }
+  - { key: path, value: 'foo*', rate_limit: { unit: day } }
+  - { key: path, value: 'foo/x', rate_limit: { unit: day } }
+  - { key: path, value: 'bar*b', rate_limit: { unit: day } }
+  - { key: path, value: 'foo*bar*baz', rate_limit: { unit: day } }
+  - { key: path, value: 'files/*', share_threshold: true, detailed_metric: true, rate_limit: { unit: day } }
+  - { key: path, rate_limit: { unit: day } }
+  - { key: detailed, detailed_metric: true, rate_limit: { unit: day } }
+  - { key: shown, value_to_metric: true, descriptors: [{ key: below, rate_limit: { unit: day } }] }
+  - { key: key1, descriptors: [{ key: other, rate_limit: { unit: day } }] }
+  - { key: a, value: b_c, rate_limit: { unit: day } }
+  - { key: a_b, value: c, rate_limit: { unit: day } }
+"]),
+            ConfigOptions::default(),
+        );
+        let rules = &rules.unwrap()[0];
+        for (entries, expected) in [
+            (
+                &[("key1", "value1"), ("subkey1", "something")][..],
+                Some(("d.key1_value1.subkey1", "key1_value1.subkey1")),
+            ),
+            (
+                &[("key1", "value1"), ("subkey1", "subvalue1")],
+                Some((
+                    "d.key1_value1.subkey1_subvalue1",
+                    "key1_value1.subkey1_subvalue1",
+                )),
+            ),
+            // What was chosen for the first entry is not taken back.
+            (&[("key1", "value1"), ("other", "x")], None),
+            (
+                &[("key1", "value2"), ("other", "x")],
+                Some(("d.key1.other", "key1.other")),
+            ),
+            (&[("key1", "value1")], None),
+            (&[("path", "foo/x")], Some(("d.path_foo/x", "path_foo/x"))),
+            (
+                &[("path", "foo/bar/baz")],
+                Some(("d.path_foo*", "path_foo*")),
+            ),
+            (&[("path", "barb")], Some(("d.path_bar*b", "path_bar*b"))),
+            (&[("path", "bara")], Some(("d.path", "path"))),
+            (
+                &[("path", "files/a.pdf")],
+                Some(("d.path_files/*", "path_files/*")),
+            ),
+            (&[("detailed", "x")], Some(("d.detailed_x", "detailed"))),
+            (
+                &[("shown", "x"), ("below", "y")],
+                Some(("d.shown_x.below", "shown.below")),
+            ),
+            (&[("unknown", "x")], None),
+            (&[], None),
+            // That service counts these two together.
+            (&[("a", "b_c")], Some(("d.a_b_c", "a_b_c"))),
+            (&[("a_b", "c")], Some(("d.a_b_c", "a_b_c#2"))),
+        ] {
+            let expected = expected.map(|(stat, rule)| (stat.to_owned(), Some(rule.to_owned())));
+            assert_eq!(found(rules, entries), expected, "{entries:?}");
+        }
+    }
+
+    #[test]
+    fn all_values_of_a_shared_pattern_have_one_key() {
+        let text = "
+domain: d
+descriptors:
+  - { key: path, value: 'files/*', share_threshold: true, rate_limit: { unit: day, requests_per_unit: 10 } }
+  - { key: path, value: 'images/*', rate_limit: { unit: day, requests_per_unit: 10 } }
+";
+        let rules = load(files(&[text]), ConfigOptions::default()).unwrap();
+        let per = |rule: usize| rules[0].rules[rule].per.len();
+        assert_eq!([per(0), per(1)], [0, 1]);
+        let again = load(files(&[text]), ConfigOptions::default()).unwrap();
+        assert_eq!(rules, again, "a reload that changes nothing is none");
+    }
+}
