@@ -10,6 +10,7 @@ use crate::output::{self, Paint};
 mod check;
 mod explain;
 mod history;
+mod import;
 mod publish;
 mod pull;
 mod push;
@@ -26,6 +27,7 @@ mod test;
   quell rules check rules.d/
   quell rules explain shop.yaml -e method=POST -e path=/login -e remote_address=10.0.0.1
   quell rules test shop.test.yaml
+  quell rules import runtime/ratelimit/config/
   quell rules push --store redis://localhost:6379/0 shop.yaml
   quell rules set --store redis://localhost:6379/0 login-per-ip limit=9/min
   quell rules history --store redis://localhost:6379/0")]
@@ -39,6 +41,7 @@ enum Command {
     Check(check::Check),
     Explain(explain::Explain),
     Test(test::Test),
+    Import(import::Import),
     Push(push::Push),
     Pull(pull::Pull),
     Set(set::Set),
@@ -56,6 +59,7 @@ impl Rules {
             Command::Check(check) => check.run(),
             Command::Explain(explain) => explain.run(),
             Command::Test(test) => test.run(),
+            Command::Import(import) => import.run(),
             Command::Push(push) => push.run(),
             Command::Pull(pull) => pull.run(),
             Command::Set(set) => set.run(),

@@ -14,10 +14,12 @@ use quell_core::rule::{DomainRules, Selector};
 use quell_rules::{Problem, TextFile};
 
 mod answer;
+mod import;
 mod read;
 mod tree;
 
 pub use answer::{ConfigAnswer, HitCounts};
+pub use import::ImportedRules;
 use read::Document;
 pub use tree::{Found, Leaf, LeafLimit, Tree};
 

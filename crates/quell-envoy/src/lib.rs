@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod config;
+pub mod json;
 pub mod proto;
 mod reflection;
 mod request;

@@ -29,6 +29,7 @@ mod health;
 mod reflection;
 mod service;
 mod statistics;
+pub(crate) mod web;
 
 use health::ServiceHealth;
 pub(crate) use statistics::Statistics;

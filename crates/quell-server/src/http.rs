@@ -50,8 +50,15 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
         .route("/openapi.json", get(openapi))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz));
+    let has_config = shared.config.envoy_config.is_some();
     if purpose.has_questions() {
         router = router.merge(questions());
+        if has_config {
+            router = router.merge(envoy::web::questions());
+        }
+    }
+    if purpose.has_administration() && has_config {
+        router = router.merge(envoy::web::administration());
     }
     let mut router = router.with_state(Arc::clone(&shared));
     if purpose == Purpose::RateLimitService {

@@ -58,7 +58,8 @@ use quell_host::{access, address, budget, hang_up, listen, tls};
 
 pub use address::Address;
 pub use error::{DataDirError, ServeError};
-pub use rule_sources::OpenEtcd;
+pub use quell_envoy::config::ImportedRules;
+pub use rule_sources::{OpenEtcd, import_envoy_config};
 pub use serve::{Server, ShutdownWait, serve, serve_with_clock, serve_with_etcd};
 pub use tls::{Tls, TlsError};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use quell_core::rule::DomainRules;
-use quell_envoy::config::ConfigOptions;
+use quell_envoy::config::{self, ConfigOptions, ImportedRules};
 use quell_rules::{LoadedRules, Problem, Source, force_shadow, load_from, parse_str, read_texts};
 
 use quell::rule_store::{RuleStore, RuleStoreError};
@@ -19,6 +19,22 @@ use quell_host::stored_rules::StoredRules;
 /// Opens the rules in an etcd; the text of an error says what to do. This crate has no client of etcd,
 /// whose build needs `protoc`.
 pub type OpenEtcd = fn(&EtcdUrl) -> Result<Arc<dyn RuleStore>, String>;
+
+/// Limits in the format of envoyproxy/ratelimit, in files and directories, as rules of Quell.
+///
+/// # Errors
+/// All mistakes in the files.
+pub fn import_envoy_config(
+    paths: &[PathBuf],
+    merges_domains: bool,
+) -> Result<ImportedRules, Vec<Problem>> {
+    let options = ConfigOptions {
+        merges_domains,
+        ..ConfigOptions::default()
+    };
+    let domains = config::load(read_texts(paths)?.files, options)?;
+    Ok(ImportedRules::new(&domains))
+}
 
 /// Sources of this server's rules, in the order in which they are loaded.
 #[derive(Debug)]
@@ -179,7 +195,7 @@ impl RuleSources {
             return Ok(Vec::new());
         };
         let texts = read_texts(std::slice::from_ref(path))?;
-        quell_envoy::config::load(texts.files, *options)
+        config::load(texts.files, *options)
     }
 
     /// The rules of all files and stores, with another text in place of that of one store, from 0; where there

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
@@ -23,41 +24,44 @@ use crate::proto::{Struct, Unit};
 #[derive(Debug, PartialEq)]
 pub struct Tree {
     domain: Arc<str>,
-    nodes: Vec<Node>,
+    pub(super) nodes: Vec<Node>,
     /// Nodes at the top.
-    top: Level,
+    pub(super) top: Level,
 }
 
 /// What may follow at one level.
 #[derive(Debug, Default, PartialEq)]
-struct Level {
+pub(super) struct Level {
     /// Nodes by key and value.
-    exact: HashMap<(Arc<str>, Arc<str>), usize>,
+    pub(super) exact: HashMap<(Arc<str>, Arc<str>), usize>,
     /// Nodes whose value has a `*`, in file order.
-    patterns: Vec<Pattern>,
+    pub(super) patterns: Vec<Pattern>,
     /// Nodes by key.
-    keys: HashMap<Arc<str>, usize>,
+    pub(super) keys: HashMap<Arc<str>, usize>,
 }
 
 #[derive(Debug, PartialEq)]
-struct Pattern {
-    key: Arc<str>,
+pub(super) struct Pattern {
+    pub(super) key: Arc<str>,
+    pub(super) written: Arc<str>,
     /// Its parts between stars.
     parts: Vec<String>,
     node: usize,
 }
 
 #[derive(Debug, PartialEq)]
-struct Node {
+pub(super) struct Node {
+    /// Name with its domain, as the files say it.
+    full: String,
     key: Arc<str>,
     /// Value or pattern as written; empty for a key alone.
-    written: Arc<str>,
+    pub(super) written: Arc<str>,
     /// True if all values of a pattern count together.
     is_shared: bool,
     /// True if statistics show the value of a call.
     shows_value: bool,
-    level: Level,
-    leaf: Option<Leaf>,
+    pub(super) level: Level,
+    pub(super) leaf: Option<Leaf>,
 }
 
 /// A limit, and what else the file says of it.
@@ -170,6 +174,31 @@ impl Tree {
     }
 }
 
+/// All limits, a line each, in the form of `/rlconfig`.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let leaves = self
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node, node.leaf.as_ref()?)));
+        for (node, leaf) in leaves {
+            let (unit, requests) = match &leaf.limit {
+                LeafLimit::Unlimited => (Unit::Unknown, 0),
+                LeafLimit::Window { requests, unit, .. } => (*unit, *requests),
+            };
+            writeln!(
+                f,
+                "{}: unit={} requests_per_unit={requests}, shadow_mode: {}, quota_mode: {}",
+                node.full,
+                unit.as_str_name(),
+                leaf.is_shadow,
+                leaf.is_quota
+            )?;
+        }
+        Ok(())
+    }
+}
+
 impl Select for Tree {
     fn select(&self, descriptors: &[Descriptor<'_>], chosen: &mut dyn FnMut(usize, usize)) {
         for (place, found) in self.find_all(descriptors).iter().enumerate() {
@@ -227,16 +256,17 @@ impl Level {
 }
 
 impl Pattern {
-    fn new(key: Arc<str>, written: &str, node: usize) -> Self {
+    fn new(key: Arc<str>, written: &Arc<str>, node: usize) -> Self {
         Self {
             key,
+            written: Arc::clone(written),
             parts: written.split('*').map(str::to_owned).collect(),
             node,
         }
     }
 
     /// Returns true if the parts are there in their order, the first at the beginning and the last at the end.
-    fn matches(&self, value: &[u8]) -> bool {
+    pub(super) fn matches(&self, value: &[u8]) -> bool {
         let [first, middle @ .., last] = &*self.parts else {
             return false;
         };
@@ -360,6 +390,7 @@ impl Builder {
             self.problems.push(raw.at.problem(message));
         }
         self.nodes.push(Node {
+            full: path.full,
             is_shared: is_pattern && raw.share_threshold,
             shows_value: raw.value_to_metric,
             key,

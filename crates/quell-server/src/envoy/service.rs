@@ -107,7 +107,8 @@ struct Answered<'q, 'a> {
 }
 
 impl RateLimits<'_> {
-    async fn answer(
+    /// Answers a message.
+    pub(super) async fn answer(
         &self,
         message: &RateLimitRequest,
         caller: &Caller,

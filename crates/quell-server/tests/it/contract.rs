@@ -83,6 +83,10 @@ impl Description {
             // Pages are for people, and not a part of the API.
             return;
         }
+        if ["/json", "/healthcheck", "/rlconfig", "/stats"].contains(&path) {
+            // Pages of envoyproxy/ratelimit, with the forms that they have there.
+            return;
+        }
         let item = &self.paths[path];
         let operation = &item[method.to_ascii_lowercase()];
         let problem = json!({"$ref": "#/components/schemas/Problem"});

@@ -8,7 +8,7 @@ use quell_testkit::redis::Redis;
 use tonic::transport::Channel;
 use tonic::{Code as GrpcCode, Status};
 
-use crate::harness::{Fixture, replace, store_settings};
+use crate::harness::{Fixture, replace, send, store_settings};
 
 const BASIC: &str = "
 domain: basic
@@ -484,4 +484,39 @@ fn files_are_read_again_and_a_broken_one_changes_nothing() {
     assert_eq!(says(&ask(call("basic", "key2=a")).unwrap()).1[0].2, 27);
     let after = server.metric("ratelimit_service_config_load_error");
     assert_ne!(before, after);
+}
+
+/// Cases 27 and 28.
+#[test]
+fn the_pages_of_the_other_service_are_there() {
+    let server = basic("");
+    let json = |body: &str| {
+        let head = format!(
+            "POST /json HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        String::from_utf8(send(server.http(), format!("{head}\r\n{body}").as_bytes())).unwrap()
+    };
+    let question = r#"{"domain": "basic", "descriptors": [{"entries": [{"key": "generic_key", "value": "a"}, {"key": "generic_key", "value": "b"}]}]}"#;
+    for (body, status, text) in [
+        (question, "200", r#""overallCode":"OK""#),
+        (question, "429", r#""overallCode":"OVER_LIMIT""#),
+        (r#"{"domain": ""}"#, "400", "domain must not be empty"),
+        ("{", "400", "EOF"),
+    ] {
+        let answer = json(body);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        assert!(answer.contains(text), "{answer}");
+    }
+    assert_eq!(server.get("/healthcheck").body, "OK");
+    let limits = server.get("/rlconfig").body;
+    let line =
+        "basic.key2: unit=MINUTE requests_per_unit=20, shadow_mode: false, quota_mode: false\n";
+    assert!(limits.contains(line), "{limits}");
+    let stats = server.get("/stats").body;
+    let line = "ratelimit.service.rate_limit.basic.generic_key_a.generic_key_b.over_limit: 1\n";
+    assert!(stats.contains(line), "{stats}");
 }
