@@ -25,6 +25,7 @@ mod output;
 #[cfg(test)]
 mod pages;
 mod parse;
+mod ratelimit;
 #[cfg(test)]
 mod reference;
 mod rules;
@@ -34,16 +35,26 @@ mod table;
 mod token;
 mod top;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use exit::Exit;
 
 fn main() -> ExitCode {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    let name = name.as_deref().and_then(Path::file_name);
+    if name.is_some_and(|name| name == ratelimit::NAME) {
+        return ended(ratelimit::run());
+    }
     let (command, matches) = match parse::parse() {
         Ok(parsed) => parsed,
         Err(exit) => return exit.into(),
     };
-    let exit = command.run(&matches).unwrap_or_else(|error| {
+    ended(command.run(&matches))
+}
+
+fn ended(outcome: anyhow::Result<Exit>) -> ExitCode {
+    let exit = outcome.unwrap_or_else(|error| {
         output::complain(&error);
         Exit::new(&error)
     });

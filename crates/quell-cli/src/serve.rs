@@ -70,19 +70,24 @@ impl Serve {
             return Ok(Exit::Fine);
         }
         log::start(filter, format)?;
-        let listeners = [&config.http, &config.resp, &config.admin, &config.envoy];
-        let listeners = listeners.into_iter().flatten().count();
-        let or = ", or lower max_connections";
-        open_files::raise_limit(listeners, config.max_connections, or);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build();
-        let runtime = runtime.context("cannot start the threads that serve")?;
-        let exit = runtime.block_on(serve(config, format));
-        // All that must be written is; a file that is still being read holds up nobody.
-        runtime.shutdown_background();
-        exit
+        run(config, format)
     }
+}
+
+/// Serves until told to stop, once the log is open.
+pub(crate) fn run(config: Config, format: log::Format) -> Result<Exit> {
+    let listeners = [&config.http, &config.resp, &config.admin, &config.envoy];
+    let listeners = listeners.into_iter().flatten().count();
+    let or = ", or lower max_connections";
+    open_files::raise_limit(listeners, config.max_connections, or);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.context("cannot start the threads that serve")?;
+    let exit = runtime.block_on(serve(config, format));
+    // All that must be written is; a file that is still being read holds up nobody.
+    runtime.shutdown_background();
+    exit
 }
 
 /// Rules in etcd, of which the server itself has no client.

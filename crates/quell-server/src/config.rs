@@ -35,7 +35,7 @@ mod otlp;
 mod toml_mistakes;
 
 pub use authorize::{Authorize, AuthorizeSettings, EntrySources, RawAuthorize, RawEntrySource};
-pub use envoy_headers::{EnvoyHeaders, NearLimit};
+pub use envoy_headers::{EnvoyHeaders, NearLimit, StatsdAddress};
 pub use otlp::OtlpEndpoint;
 
 /// Shorter timeouts would end sound clients.
@@ -114,6 +114,11 @@ settings! {
         ///
         /// Default none: clients show tokens.
         tls_client_ca<FILE>: Option<PathBuf> = None;
+        /// A listener that speaks no TLS although there is a certificate: http, resp, admin or envoy; may be
+        /// repeated (in the variable: with commas)
+        ///
+        /// Default none: probes and scrapers of a cluster often ask in the clear.
+        plain<LISTENER>: Vec<String> = Vec::new(), listeners::check_plain;
         /// Accept addresses beyond loopback without TLS or without credentials
         insecure<BOOL>: bool = false;
         /// A file with the tokens that callers have to show, or env:NAME for a variable with the text of
@@ -297,6 +302,10 @@ settings! {
         ///
         /// Default none: the limits are those of --rules.
         envoy_config<DIR>: Option<PathBuf> = None;
+        /// Do not start while these limits cannot be found
+        ///
+        /// Default yes: without limits every call would pass.
+        envoy_needs_config<BOOL>: bool = true;
         /// Let several of these files have descriptors of one domain
         ///
         /// Default no, as there (`MERGE_DOMAIN_CONFIG`).
@@ -313,6 +322,20 @@ settings! {
         ///
         /// Default 0.8, as there (`NEAR_LIMIT_RATIO`).
         envoy_near_limit<RATIO>: NearLimit = NearLimit::default();
+        /// A name (DNS or URI) in the certificates of clients of this listener, or * for any that tls_client_ca
+        /// vouches for; others are refused; may be repeated (in the variable: with commas)
+        ///
+        /// Default none: clients are told apart by credentials, if there are any.
+        envoy_client<NAME>: Vec<String> = Vec::new();
+        /// A statsd (HOST:PORT, over TCP) that gets the statistics of --envoy-config under the names of
+        /// envoyproxy/ratelimit
+        ///
+        /// Default none: they are on /metrics.
+        envoy_statsd<ADDR>: Option<StatsdAddress> = None;
+        /// Time between two messages to it
+        ///
+        /// Default 10 s, as there (`STATS_FLUSH_INTERVAL`).
+        envoy_statsd_interval<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_INTERVAL);
         /// Header fields that Envoy adds to answers: draft (RateLimit-Policy and RateLimit), ratelimit
         /// (RateLimit-Limit, -Remaining and -Reset), x-ratelimit, three names of one's own with commas, or
         /// off; all but off with Retry-After

@@ -21,7 +21,8 @@ use quell_protocol::http::{Problem, ProblemKind};
 use tonic::Status;
 use tonic_health::pb::health_server::HealthServer;
 
-use crate::access::Denied;
+use crate::access::{ClientCertificate, Denied};
+use crate::config::Config;
 use crate::shared::Shared;
 
 mod config;
@@ -29,6 +30,7 @@ mod health;
 mod reflection;
 mod service;
 mod statistics;
+pub(crate) mod statsd;
 pub(crate) mod web;
 
 use health::ServiceHealth;
@@ -51,6 +53,21 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
         .route(service::METHOD, post(service::should_rate_limit))
         .with_state(Arc::clone(shared))
         .merge(reflection::routes(shared))
+}
+
+/// Refuses a client whose certificate has none of the names of `envoy_client`, if there are any.
+pub(crate) fn check_client(
+    config: &Config,
+    certificate: Option<&ClientCertificate>,
+) -> Option<Response> {
+    let known = &config.envoy_client;
+    let is_known = |name: &str| known.iter().any(|known| known == name);
+    let is_any = is_known("*");
+    if known.is_empty() || certificate.is_some_and(|shown| is_any || shown.names().any(is_known)) {
+        return None;
+    }
+    let text = "this listener is for clients with a certificate that it knows: show one whose name is in envoy_client";
+    Some(Status::unauthenticated(text).into_http())
 }
 
 /// Refuses a call that is not gRPC.

@@ -42,6 +42,8 @@ pub(crate) struct RuleSources {
     parts: Vec<OpenSource>,
     /// Limits in the format of envoyproxy/ratelimit.
     envoy: Option<(PathBuf, ConfigOptions)>,
+    /// True if these files have to be there.
+    needs_envoy: bool,
     is_shadow: bool,
     /// True if there is a shared store: then all rules declare what is answered while it does not answer.
     is_shared: bool,
@@ -95,6 +97,7 @@ impl RuleSources {
                 };
                 (path, options)
             }),
+            needs_envoy: config.envoy_needs_config,
             is_shadow: config.shadow,
             is_shared: config.store.is_some(),
         })
@@ -194,6 +197,9 @@ impl RuleSources {
         let Some((path, options)) = &self.envoy else {
             return Ok(Vec::new());
         };
+        if !self.needs_envoy && !path.exists() {
+            return Ok(Vec::new());
+        }
         let texts = read_texts(std::slice::from_ref(path))?;
         config::load(texts.files, *options)
     }

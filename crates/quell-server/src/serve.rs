@@ -24,7 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::Statistics;
+use crate::envoy::{self, Statistics};
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -282,13 +282,14 @@ async fn listen(
         let listener = listener.map(|at| Listener::bind(name, at, mode, tls));
         listener.transpose()
     };
-    let tls = shared.tls.as_ref();
-    let of_http = || tls.map(|tls| (tls.http(), http::no_tls()));
-    let of_resp = || tls.map(|tls| (tls.resp(), resp::no_tls()));
-    let http = bind("http", &shared.config.http, of_http())?;
-    let resp = bind("resp", &shared.config.resp, of_resp())?;
-    let admin = bind("admin", &shared.config.admin, of_http())?;
-    let envoy = bind("envoy", &shared.config.envoy, of_http())?;
+    let is_plain = |name: &str| shared.config.plain.iter().any(|plain| plain == name);
+    let tls = |name| shared.tls.as_ref().filter(|_| !is_plain(name));
+    let of_http = |name| tls(name).map(|tls| (tls.http(), http::no_tls()));
+    let of_resp = tls("resp").map(|tls| (tls.resp(), resp::no_tls()));
+    let http = bind("http", &shared.config.http, of_http("http"))?;
+    let resp = bind("resp", &shared.config.resp, of_resp)?;
+    let admin = bind("admin", &shared.config.admin, of_http("admin"))?;
+    let envoy = bind("envoy", &shared.config.envoy, of_http("envoy"))?;
     let mut server = Server {
         http_address: http.as_ref().map(|listener| listener.address.clone()),
         resp_address: resp.as_ref().map(|listener| listener.address.clone()),
@@ -592,6 +593,9 @@ impl Server {
         task::spawn_in(upkeep, store_check::run(shared()));
         task::spawn_in(upkeep, reload::run(shared(), watch));
         task::spawn_in(upkeep, reload::follow_secrets(shared()));
+        if let Some(address) = self.shared.config.envoy_statsd.clone() {
+            task::spawn_in(upkeep, envoy::statsd::run(shared(), address));
+        }
         for stored in self.shared.sources.stores() {
             task::spawn_in(upkeep, reload::follow(shared(), Arc::clone(stored)));
         }

@@ -139,10 +139,16 @@ impl Shared {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns true if a store of rules never had any that came into force, and that is not allowed.
+    /// Returns true if a store of rules never had any that came into force, or there are no limits of --envoy-config,
+    /// and that is not allowed.
     pub(crate) fn lacks_rules(&self) -> bool {
+        let lacks_limits = || {
+            let is_config = self.config.envoy_config.is_some();
+            is_config && self.limiter.rules().domains().next().is_none()
+        };
         let mut stores = self.sources.stores();
-        !self.config.allow_empty_rules && stores.any(|stored| stored.status().in_force.is_none())
+        let lacks_store = stores.any(|stored| stored.status().in_force.is_none());
+        !self.config.allow_empty_rules && (lacks_store || lacks_limits())
     }
 
     /// Ends or renews a hold.

@@ -17,6 +17,7 @@ pub(super) fn print(server: &Server, config: &Config, format: Format) {
         admin: server.admin_address(),
         envoy: server.envoy_address(),
         tls: config.tls_cert.is_some(),
+        plain: &config.plain,
         domains: rules.domains().count(),
         rules: rules.all().count(),
         states: states(config),
@@ -52,6 +53,8 @@ struct Facts<'a> {
     envoy: Option<&'a Address>,
     /// True if the listeners with a port speak TLS.
     tls: bool,
+    /// Listeners that do not.
+    plain: &'a [String],
     domains: usize,
     rules: usize,
     states: String,
@@ -59,28 +62,28 @@ struct Facts<'a> {
 
 impl Facts<'_> {
     fn line(&self) -> String {
-        let (scheme, how) = match self.tls {
-            true => ("https", " with TLS"),
-            false => ("http", ""),
-        };
-        let url = |address: &Address| match address {
-            Address::Tcp(address) => format!("{scheme}://{address}"),
+        let has_tls = |name: &str| self.tls && !self.plain.iter().any(|plain| plain == name);
+        let url = |name: &str, address: &Address| match address {
+            Address::Tcp(address) if has_tls(name) => format!("https://{address}"),
+            Address::Tcp(address) => format!("http://{address}"),
             Address::Unix(_) => address.to_string(),
         };
-        let plain = |address: &Address| match address {
-            Address::Tcp(address) => format!("{address}{how}"),
-            Address::Unix(_) => address.to_string(),
+        let plain = |name: &str, address: &Address| match address {
+            Address::Tcp(address) if has_tls(name) => format!("{address} with TLS"),
+            address => address.to_string(),
         };
-        let http = self.http.map(|address| format!("HTTP on {}", url(address)));
+        let http = self
+            .http
+            .map(|address| format!("HTTP on {}", url("http", address)));
         let resp = self
             .resp
-            .map(|address| format!("RESP on {}", plain(address)));
+            .map(|address| format!("RESP on {}", plain("resp", address)));
         let admin = self
             .admin
-            .map(|address| format!("administration on {}", url(address)));
+            .map(|address| format!("administration on {}", url("admin", address)));
         let envoy = self
             .envoy
-            .map(|address| format!("Envoy's rate limit service on {}", plain(address)));
+            .map(|address| format!("Envoy's rate limit service on {}", plain("envoy", address)));
         let listeners = [http, resp, admin, envoy].into_iter().flatten();
         let listeners: Vec<String> = listeners.collect();
         let rules = match self.rules {
@@ -122,6 +125,7 @@ mod tests {
             admin: None,
             envoy: None,
             tls: false,
+            plain: &[],
             domains: 1,
             rules: 6,
             states: states(&Config::default()),

@@ -1,10 +1,10 @@
-//! Settings of answers to Envoy: header fields, and from where on a limit counts as near.
+//! Settings of answers to Envoy: header fields, and where and how statistics are counted.
 
 use std::fmt;
 
 use axum::http::HeaderName;
 use quell_envoy::Fields;
-use quell_host::config::{ConfigError, SettingValue, field};
+use quell_host::config::{ConfigError, SettingValue, TextValue, field};
 
 /// Names of the fields, in settings.
 const NAMES: [(&str, Fields); 4] = [
@@ -102,5 +102,38 @@ impl SettingValue for NearLimit {
 
     fn to_raw(&self) -> Option<String> {
         Some(self.ratio().to_string())
+    }
+}
+
+/// Host and port of a statsd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatsdAddress(String);
+
+impl StatsdAddress {
+    /// The address, whose host may be a name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TextValue for StatsdAddress {
+    const NONE: Option<&'static str> = Some("off");
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once(':');
+        let is_sound = parts.is_some_and(|(host, port)| {
+            !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+        });
+        match is_sound {
+            true => Ok(Self(text.to_owned())),
+            false => Err(format!(
+                "`{text}` is no address of a statsd: write HOST:PORT, such as localhost:8125, or off"
+            )),
+        }
+    }
+
+    fn to_text(&self) -> String {
+        self.0.clone()
     }
 }

@@ -17,14 +17,31 @@ pub(super) fn check(raw: &RawConfig, config: &Config) -> Result<(), ConfigError>
     check_loopback("envoy", config.envoy.as_ref(), raw.envoy.as_deref(), config)
 }
 
+/// Refuses a word that is no listener.
+pub(super) fn check_plain(names: &[String]) -> Result<(), String> {
+    const LISTENERS: [&str; 4] = ["http", "resp", "admin", "envoy"];
+    match names.iter().find(|name| !LISTENERS.contains(&&***name)) {
+        Some(name) => Err(format!(
+            "`{name}` is no listener: write one of {}",
+            LISTENERS.join(", ")
+        )),
+        None => Ok(()),
+    }
+}
+
 fn check_tls(config: &Config) -> Result<(), ConfigError> {
     let (cert, key) = (config.tls_cert.is_some(), config.tls_key.is_some());
     config::check_tls(cert, key, config.tls_client_ca.is_some())?;
-    match config.tls_client_ca.is_some() && config.credentials.is_none() {
+    let has_names = !config.envoy_client.is_empty();
+    if has_names && config.tls_client_ca.is_none() {
+        let reason = "no client could show a certificate: write tls_client_ca, too";
+        return Err(field("envoy_client", reason));
+    }
+    match config.tls_client_ca.is_some() && config.credentials.is_none() && !has_names {
         true => Err(field(
             "tls_client_ca",
             "no certificate would mean anything: write credentials as well, with a [[certificates]] entry \
-             for each client",
+             for each client, or envoy_client",
         )),
         false => Ok(()),
     }

@@ -30,6 +30,7 @@ use super::{Purpose, origin, reply};
 use crate::access::{Caller, ClientCertificate, TOO_MANY_FAILED_LOGINS};
 use crate::address::Address;
 use crate::budget::{BudgetShare, Budgeted, CallerBudget};
+use crate::envoy;
 use crate::health::Phase;
 use crate::listen::{Accepted, ListenSettings, close_lingering};
 use crate::metrics::Refused;
@@ -171,6 +172,12 @@ impl Handler {
         };
         if let Err(problem) = admitted {
             return Box::pin(async move { Ok(reply::problem(&problem)) });
+        }
+        let certificate = self.certificate.as_deref();
+        if self.service.purpose == Purpose::RateLimitService
+            && let Some(refusal) = envoy::check_client(&shared.config, certificate)
+        {
+            return Box::pin(async move { Ok(refusal) });
         }
         let client = Client {
             address: self.remote.ip(),
