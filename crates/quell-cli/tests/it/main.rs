@@ -55,6 +55,8 @@ mod process;
 #[cfg(test)]
 mod production;
 #[cfg(test)]
+mod ratelimit;
+#[cfg(test)]
 mod recipes;
 #[cfg(test)]
 mod redis_tools;
