@@ -110,7 +110,6 @@ mod tests {
     /// Case 23: the texts of that service, with the place and what to write.
     #[test]
     fn mistakes_have_the_texts_of_the_other_service() {
-        let descriptor = |text: &str| format!("domain: d\ndescriptors: [{text}]");
         for (text, expected) in [
             (
                 "descriptors: []",
@@ -120,64 +119,70 @@ mod tests {
                 "domain: ''",
                 "0.yaml:1:9: config file cannot have empty domain",
             ),
+            ("domain: [", "error loading config file: "),
+        ] {
+            let told = mistakes(&[text]);
+            assert!(
+                told.iter().any(|one| one.contains(expected)),
+                "{text}: {told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_in_descriptors_do_too() {
+        const TABLE: &[(&str, &str)] = &[
+            ("{ value: a }", "2:15: descriptor has empty key"),
             (
-                &descriptor("{ value: a }"),
-                "2:15: descriptor has empty key",
-            ),
-            (
-                &descriptor("{ key: a, rate_limit: { unit: foo, requests_per_unit: 1 } }"),
+                "{ key: a, rate_limit: { unit: foo, requests_per_unit: 1 } }",
                 "2:37: invalid rate limit unit 'foo'",
             ),
             (
-                &descriptor("{ key: a, rate_limit: { unlimited: true, unit: day } }"),
+                "{ key: a, rate_limit: { unlimited: true, unit: day } }",
                 "should not specify rate limit unit when unlimited",
             ),
             (
-                &descriptor("{ key: a, value: b }, { key: a, value: b }"),
+                "{ key: a, value: b }, { key: a, value: b }",
                 "duplicate descriptor composite key 'd.a_b'",
             ),
             (
-                &descriptor("{ key: a }, { key: a }"),
+                "{ key: a }, { key: a }",
                 "duplicate descriptor composite key 'd.a'",
             ),
-            (&descriptor("{ ke: a }"), "config error, unknown key 'ke'"),
+            ("{ ke: a }", "config error, unknown key 'ke'"),
             (
-                &descriptor("{ 0.25: a }"),
+                "{ 0.25: a }",
                 "config error, key is not of type string: 0.25",
             ),
             (
-                &descriptor("a"),
+                "a",
                 "config error, yaml file contains list of type other than map",
             ),
             (
-                &descriptor("{ key: a, share_threshold: true }"),
+                "{ key: a, share_threshold: true }",
                 "share_threshold can only be used with wildcard values (containing '*'), but found key 'a'",
             ),
             (
-                &descriptor(
-                    "{ key: a, rate_limit: { unit: day, name: n, replaces: [{ name: n }] } }",
-                ),
+                "{ key: a, rate_limit: { unit: day, name: n, replaces: [{ name: n }] } }",
                 "replaces should not contain name of same descriptor",
             ),
             (
-                &descriptor("{ key: a, rate_limit: { unit: day, replaces: [{ name: '' }] } }"),
+                "{ key: a, rate_limit: { unit: day, replaces: [{ name: '' }] } }",
                 "should not have an empty replaces entry",
             ),
             (
-                &descriptor("{ key: a, shadow_mode: perhaps }"),
+                "{ key: a, shadow_mode: perhaps }",
                 "`perhaps` is no truth value",
             ),
             (
-                &descriptor("{ key: a, rate_limit: { unit: day, requests_per_unit: -1 } }"),
+                "{ key: a, rate_limit: { unit: day, requests_per_unit: -1 } }",
                 "`-1` is no count",
             ),
-            ("domain: [", "error loading config file: "),
-            (
-                &descriptor("{ key: a, unit: day }"),
-                "'unit' has no meaning here",
-            ),
-        ] {
-            let told = mistakes(&[text]);
+            ("{ key: a, unit: day }", "'unit' has no meaning here"),
+        ];
+        for (text, expected) in TABLE {
+            let text = format!("domain: d\ndescriptors: [{text}]");
+            let told = mistakes(&[&text]);
             assert!(
                 told.iter().any(|one| one.contains(expected)),
                 "{text}: {told:?}"

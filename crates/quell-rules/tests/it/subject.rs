@@ -186,6 +186,7 @@ impl Subject for Plain {
                     true
                 }
                 Action::Lift => charge::lift(state, now),
+                Action::Refund => charge::refund(now, &mut Entry { charge, state }),
                 Action::Forgive => {
                     let used = !state.time_to_own_rest(limit, now).is_zero();
                     end_hold::forgive(state, limit, &charge.at(now));

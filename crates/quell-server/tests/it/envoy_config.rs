@@ -155,8 +155,11 @@ fn hits(domain: &str, text: &str, hits: u64) -> RateLimitRequest {
     call
 }
 
-/// The overall code, and each status: its code, the requests and unit of its limit, and what is left.
-fn says(answer: &RateLimitResponse) -> (bool, Vec<(bool, Option<(u32, Unit)>, u32)>) {
+/// A status in short: its code, the requests and unit of its limit, and what is left.
+type Said = (bool, Option<(u32, Unit)>, u32);
+
+/// The overall code, and each status.
+fn says(answer: &RateLimitResponse) -> (bool, Vec<Said>) {
     let statuses = answer.statuses.iter().map(|status| {
         let limit = status.current_limit.as_ref();
         let limit = limit.map(|limit| (limit.requests_per_unit, limit.unit()));
