@@ -18,6 +18,7 @@ mod application;
 mod by_ext_authz;
 mod by_grpc;
 mod envoy_actions;
+mod envoy_files;
 mod paths;
 mod traefik;
 

@@ -19,7 +19,7 @@ descriptors:
 ";
 
 /// The command under its other name, with these variables and no others of that service.
-fn ratelimit(folder: &Folder, variables: &[(&str, &str)]) -> Command {
+pub(crate) fn ratelimit(folder: &Folder, variables: &[(&str, &str)]) -> Command {
     let link = folder.path("ratelimit");
     if !std::path::Path::new(&link).exists() {
         symlink(env!("CARGO_BIN_EXE_quell"), &link).unwrap();

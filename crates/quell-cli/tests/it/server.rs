@@ -14,6 +14,8 @@ pub(crate) struct Server {
     process: Process,
     pub(crate) http: u16,
     pub(crate) resp: u16,
+    /// The listener for administration, if it has one of its own.
+    admin: u16,
 }
 
 impl Server {
@@ -37,6 +39,7 @@ impl Server {
             process: Process::start(command),
             http: 0,
             resp: 0,
+            admin: 0,
         };
         let ready = until("the server is ready", || {
             let log = server.log();
@@ -52,6 +55,7 @@ impl Server {
         server.http = port_after(&ready, "HTTP on http://127.0.0.1:")
             .max(port_after(&ready, "HTTP on https://127.0.0.1:"));
         server.resp = port_after(&ready, "RESP on 127.0.0.1:");
+        server.admin = port_after(&ready, "administration on http://127.0.0.1:");
         server
     }
 
@@ -122,8 +126,7 @@ impl Server {
 
     /// A page of the HTTP listener.
     pub(crate) fn get(&self, path: &str) -> String {
-        let mut curl = crate::clients::curl();
-        run(curl.arg("--silent").arg(self.url(path))).expect_success()
+        get(&self.url(path))
     }
 
     /// The server's health.
@@ -141,7 +144,12 @@ impl Server {
 
     /// The value of one line of `/metrics`; the series is written as in the page.
     pub(crate) fn metric(&self, series: &str) -> Option<u64> {
-        let metrics = self.get("/metrics");
+        let port = if self.admin > 0 {
+            self.admin
+        } else {
+            self.http
+        };
+        let metrics = get(&format!("http://127.0.0.1:{port}/metrics"));
         let line = metrics.lines().find_map(|line| line.strip_prefix(series));
         line.and_then(|value| value.trim().parse().ok())
     }
@@ -156,6 +164,11 @@ impl Drop for Server {
             eprintln!("the end of a server's log:\n{}", last.join("\n"));
         }
     }
+}
+
+fn get(url: &str) -> String {
+    let mut curl = crate::clients::curl();
+    run(curl.arg("--silent").arg(url)).expect_success()
 }
 
 fn port_after(ready: &str, words: &str) -> u16 {

@@ -13,12 +13,13 @@ use crate::clients::curl;
 use crate::curl::Reply;
 use crate::files::Folder;
 use crate::process::{run, until};
+use crate::ratelimit::ratelimit;
 use crate::server::Server;
 
 /// Envoy before an application, and the server that it asks; it refuses calls that the server does not answer.
-struct Edge {
+pub(super) struct Edge {
     application: Application,
-    server: Server,
+    pub(super) server: Server,
     gateway: Gateway,
     folder: Folder,
 }
@@ -26,8 +27,30 @@ struct Edge {
 impl Edge {
     /// Starts all of it with these rules, after `change` to the configuration of the page.
     fn start(rules: &str, change: impl FnOnce(&str) -> String) -> Self {
+        Self::start_with(|folder, port| serve_rules(folder, rules, port, &[]), change)
+    }
+
+    /// The same with limits of envoyproxy/ratelimit, served under its name.
+    pub(super) fn start_ratelimit(limits: &str, change: impl FnOnce(&str) -> String) -> Self {
+        let serve = |folder: &Folder, port: u16| {
+            let config = folder.path("config");
+            std::fs::create_dir(config).unwrap();
+            folder.write("config/limits.yaml", limits);
+            let (root, port) = (folder.path("."), port.to_string());
+            let variables = [("RUNTIME_ROOT", &*root), ("GRPC_PORT", &port)];
+            // The numbers of the test are on the listener that it asks.
+            let variables = [&variables[..], &[("DEBUG_PORT", "0")]].concat();
+            Server::spawn(&mut ratelimit(folder, &variables))
+        };
+        Self::start_with(serve, change)
+    }
+
+    fn start_with(
+        serve: impl FnOnce(&Folder, u16) -> Server,
+        change: impl FnOnce(&str) -> String,
+    ) -> Self {
         let (folder, application, port) = (Folder::new(), Application::start(), free_port());
-        let server = serve_rules(&folder, rules, port, &[]);
+        let server = serve(&folder, port);
         let page = change(&configuration(port, &application));
         let page = replace(&page, "failure_mode_deny: false", "failure_mode_deny: true");
         let gateway = Gateway::envoy(&page);
@@ -40,7 +63,7 @@ impl Edge {
         }
     }
 
-    fn ask(&self, fields: &[&str], path: &str) -> Reply {
+    pub(super) fn ask(&self, fields: &[&str], path: &str) -> Reply {
         let fields: Vec<&str> = fields
             .iter()
             .flat_map(|field| ["--header", *field])
@@ -49,13 +72,13 @@ impl Edge {
     }
 
     /// The statuses of three such requests.
-    fn three(&self, fields: &[&str], path: &str) -> [u16; 3] {
+    pub(super) fn three(&self, fields: &[&str], path: &str) -> [u16; 3] {
         [(); 3].map(|()| self.ask(fields, path).status)
     }
 }
 
 /// The page with these in place of its `rate_limits`, in YAML's short form.
-fn with_rate_limits(page: &str, rate_limits: &str) -> String {
+pub(super) fn with_rate_limits(page: &str, rate_limits: &str) -> String {
     let (before, rest) = page
         .split_once("                      rate_limits:\n")
         .unwrap();
@@ -66,7 +89,7 @@ fn with_rate_limits(page: &str, rate_limits: &str) -> String {
 }
 
 /// The page with another filter before its own.
-fn with_filter(page: &str, filter: &str) -> String {
+pub(super) fn with_filter(page: &str, filter: &str) -> String {
     let place = "                http_filters:\n";
     replace(page, place, &format!("{place}{filter}"))
 }
