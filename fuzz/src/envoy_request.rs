@@ -14,11 +14,16 @@ pub fn fuzz(bytes: &[u8]) {
     let Ok(message) = RateLimitRequest::decode(bytes) else {
         return;
     };
-    let Ok(request) = Request::read(&message) else {
-        return;
-    };
+    for request in [Request::read(&message), Request::read_for_config(&message)] {
+        if let Ok(request) = request {
+            check(&message, &request);
+        }
+    }
+}
+
+fn check(message: &RateLimitRequest, request: &Request<'_>) {
     let mut places = Vec::new();
-    for part in [&request.charged, &request.checked] {
+    for part in [&request.charged, &request.checked, &request.refunded] {
         places.extend_from_slice(part.places());
         let descriptors = part.query().map_or(&[][..], |query| query.descriptors());
         assert_eq!(descriptors.len(), part.places().len());

@@ -4,6 +4,7 @@
 pub mod certificate;
 pub mod credentials;
 pub mod decide;
+pub mod envoy_files;
 pub mod envoy_request;
 pub mod http2_frames;
 pub mod http_question;

@@ -112,6 +112,11 @@ fn http_question() {
 }
 
 #[test]
+fn envoy_files() {
+    run_seeded("envoy_files", 20_000, crate::envoy_files::fuzz);
+}
+
+#[test]
 fn envoy_request() {
     run_seeded("envoy_request", 20_000, crate::envoy_request::fuzz);
 }
