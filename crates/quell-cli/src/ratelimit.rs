@@ -25,7 +25,7 @@ Quell in place of envoyproxy/ratelimit: it reads that service's variables and fi
 The page docs/coming-from.md has all variables and the differences; quell --help has the other commands.";
 
 /// Variables that have no effect here, and why.
-const WITHOUT_EFFECT: [(&str, &str); 22] = [
+const WITHOUT_EFFECT: [(&str, &str); 21] = [
     ("BACKEND_TYPE", "states are in Redis, or in memory"),
     (
         "CACHE_KEY_PREFIX",
@@ -36,12 +36,8 @@ const WITHOUT_EFFECT: [(&str, &str); 22] = [
         "keys expire with their windows",
     ),
     (
-        "GRPC_MAX_CONNECTION_AGE",
-        "connections stay until they are silent or the server stops",
-    ),
-    (
         "GRPC_MAX_CONNECTION_AGE_GRACE",
-        "connections stay until they are silent or the server stops",
+        "a connection ends when its calls are answered",
     ),
     (
         "LOCAL_CACHE_SIZE_IN_BYTES",
@@ -201,6 +197,7 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             None => self.address("GRPC_HOST", "GRPC_PORT", "8081")?,
         });
         raw.admin = Some(self.address("DEBUG_HOST", "DEBUG_PORT", "6070")?);
+        raw.envoy_max_connection_age = Some(self.or("GRPC_MAX_CONNECTION_AGE", "24h"));
         if !self.flag("GRPC_SERVER_USE_TLS", false)? {
             return Ok(());
         }

@@ -142,6 +142,7 @@ async fn converse(
         remote: &remote,
         idle_timeout: IDLE_TIMEOUT,
         grace: HANDSHAKE_TIMEOUT,
+        age: None,
         numbers: &numbers,
         phase,
     };

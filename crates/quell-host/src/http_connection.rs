@@ -193,6 +193,8 @@ pub struct ConnectionEnd<'a> {
     pub idle_timeout: Duration,
     /// Time for a client that was told to end and goes on.
     pub grace: Duration,
+    /// Age at which a client is told to end; `None`: at none.
+    pub age: Option<Duration>,
     /// Counters of its end.
     pub numbers: &'a ListenerMetrics,
     /// Phase of the process.
@@ -219,6 +221,7 @@ impl ConnectionEnd<'_> {
         let numbers = self.numbers;
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut silence = pin!(state.silence(self.idle_timeout));
+        let old_at = self.age.map(|age| Instant::now() + age);
         let (mut is_told, mut is_silent, mut ends_at) = (false, false, None);
         let end = loop {
             tokio::select! {
@@ -236,6 +239,10 @@ impl ConnectionEnd<'_> {
                     is_told = true;
                     connection.as_mut().graceful_shutdown();
                     silence.set(state.silence(self.idle_timeout));
+                }
+                () = wait_until(old_at), if !is_told => {
+                    is_told = true;
+                    connection.as_mut().graceful_shutdown();
                 }
                 () = state.has_to_close(&mut self.phase), if !is_told => {
                     is_told = true;

@@ -327,6 +327,11 @@ settings! {
         ///
         /// Default none: clients are told apart by credentials, if there are any.
         envoy_client<NAME>: Vec<String> = Vec::new();
+        /// Age at which a connection of Envoy is told to end, so that it comes to another server of a balancer;
+        /// up to a tenth more or less
+        ///
+        /// Default none: a connection stays until the server stops.
+        envoy_max_connection_age<DURATION>: Option<Duration> = None;
         /// A statsd (HOST:PORT, over TCP) that gets the statistics of --envoy-config under the names of
         /// envoyproxy/ratelimit
         ///

@@ -4,6 +4,7 @@
 //! and credentials, which Envoy sends as `initial_metadata`. Its body is read whole, but for [`reflection`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -23,6 +24,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use crate::access::{ClientCertificate, Denied};
 use crate::config::Config;
+use crate::http::jitter;
 use crate::shared::Shared;
 
 mod config;
@@ -53,6 +55,12 @@ pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
         .route(service::METHOD, post(service::should_rate_limit))
         .with_state(Arc::clone(shared))
         .merge(reflection::routes(shared))
+}
+
+/// Age at which a connection is told to end, up to a tenth more or less, so that not all come back at once.
+pub(crate) fn connection_age(config: &Config) -> Option<Duration> {
+    let age = config.envoy_max_connection_age?;
+    Some(age - age / 10 + jitter(age / 5))
 }
 
 /// Refuses a client whose certificate has none of the names of `envoy_client`, if there are any.

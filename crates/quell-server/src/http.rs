@@ -38,7 +38,7 @@ mod stream;
 pub(crate) mod top;
 mod unread_body;
 
-pub(crate) use ask::unsupported;
+pub(crate) use ask::{jitter, unsupported};
 pub(crate) use connection::{rejection, run};
 pub(crate) use quell_host::caller::Purpose;
 pub(crate) use quell_host::reply::no_tls;

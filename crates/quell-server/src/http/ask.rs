@@ -340,7 +340,7 @@ fn answer(
 }
 
 /// A random duration below `most`. It need not be secret.
-fn jitter(most: Duration) -> Duration {
+pub(crate) fn jitter(most: Duration) -> Duration {
     let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
     if nanos == 0 {
         return Duration::ZERO;

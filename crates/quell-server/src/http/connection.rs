@@ -358,6 +358,7 @@ fn end<'a>(
         remote,
         idle_timeout: config.idle_timeout,
         grace: config.header_timeout,
+        age: envoy::connection_age(config).filter(|_| service.purpose == Purpose::RateLimitService),
         numbers: &service.numbers,
         phase,
     }

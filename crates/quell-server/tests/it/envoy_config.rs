@@ -1,5 +1,8 @@
 //! Limits in the files of envoyproxy/ratelimit, asked as Envoy asks: the cases of that service's own tests.
 
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+
 use quell_envoy::proto::{
     Code, Descriptor, Entry, RateLimitOverride, RateLimitRequest, RateLimitResponse,
     RateLimitServiceClient, UInt64Value, Unit,
@@ -8,7 +11,7 @@ use quell_testkit::redis::Redis;
 use tonic::transport::Channel;
 use tonic::{Code as GrpcCode, Status};
 
-use crate::harness::{Fixture, replace, send, store_settings};
+use crate::harness::{Fixture, eventually, replace, send, store_settings};
 
 const BASIC: &str = "
 domain: basic
@@ -522,4 +525,43 @@ fn the_pages_of_the_other_service_are_there() {
     let stats = server.get("/stats").body;
     let line = "ratelimit.service.rate_limit.basic.generic_key_a.generic_key_b.over_limit: 1\n";
     assert!(stats.contains(line), "{stats}");
+}
+
+/// Case 30: a connection that is told to end loses no call.
+#[test]
+fn old_connections_are_told_to_end() {
+    let server = basic("envoy_max_connection_age = '10ms'");
+    let ask = client(&server);
+    eventually("there is another connection", || {
+        assert!(ask(call("basic", "unlimited=x")).is_ok());
+        let connections = server.metric("quell_connections_total{listener=\"envoy\"}");
+        connections.is_some_and(|count| count.parse::<u64>().unwrap() > 1)
+    });
+}
+
+/// Case 29 for statsd: what was counted comes once, and what could not be sent later.
+#[test]
+fn a_statsd_gets_what_was_counted() {
+    let statsd = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = statsd.local_addr().unwrap();
+    let server = basic(&format!(
+        "envoy_statsd = '{address}'\nenvoy_statsd_interval = '100ms'"
+    ));
+    let ask = client(&server);
+    for _ in 0..3 {
+        ask(call("basic", "key5=value5")).unwrap();
+    }
+    let (stream, _) = statsd.accept().unwrap();
+    let name = "ratelimit.service.rate_limit.basic.key5_value5.total_hits:";
+    let mut counted = 0;
+    for line in BufReader::new(stream).lines() {
+        let line = line.unwrap();
+        if let Some(count) = line.strip_prefix(name) {
+            counted += count.strip_suffix("|c").unwrap().parse::<u64>().unwrap();
+        }
+        if counted >= 3 {
+            break;
+        }
+    }
+    assert_eq!(counted, 3);
 }

@@ -14,7 +14,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::certificates::{Authority, Pair, TLS};
 use crate::envoy::{ENVOY, RULES, client, client_over, descriptor, message, metadata, says};
-use crate::harness::{Answer, Fixture, connect, eventually, exchange, store_settings};
+use crate::harness::{Answer, Fixture, connect, eventually, exchange, request, store_settings};
 
 /// Limits that answer in each way while the store is gone.
 const OUTAGE: &str = "
@@ -92,6 +92,33 @@ fn envoy_asks_over_tls() {
         let count = authority.metric(&server, TLS_ERRORS).unwrap();
         count.parse::<u64>().unwrap() >= 3
     });
+}
+
+/// TLS for Envoy alone, and no credentials but the names in its certificate.
+#[test]
+fn a_listener_knows_its_clients_by_their_names() {
+    let authority = Authority::new("authority");
+    let settings = format!(
+        "{TLS}{ENVOY}tls_client_ca = 'DIR/ca.pem'\nplain = ['http', 'resp']\nenvoy_client = ['envoy.internal']\n"
+    );
+    let mut server = Fixture::prepare(RULES, &settings);
+    authority.sign(&["localhost"]).write(&server);
+    std::fs::write(server.path("ca.pem"), &authority.pem).unwrap();
+    server.start().unwrap();
+    let ask = |name: Option<&str>| {
+        let pair = name.map(|name| authority.sign(&[name]));
+        ask_once(
+            &server,
+            &endpoint(&server, &authority, pair.as_ref()),
+            ann(),
+        )
+    };
+    assert_eq!(ask(Some("envoy.internal")).unwrap(), Code::Ok);
+    for stranger in [ask(None), ask(Some("other.internal"))] {
+        assert_eq!(stranger.unwrap_err().code(), GrpcCode::Unauthenticated);
+    }
+    let plain = request(server.http(), ("GET", "/readyz", ""), "");
+    assert_eq!(plain.status, 200);
 }
 
 /// Certificates are for roles and domains, here as on the other listeners.
