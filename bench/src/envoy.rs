@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use crate::draws::{Spread, draw, key};
 use crate::machine::bench_folder;
 use crate::processes::{Running, built_quell, free_address, on_path};
+use crate::redis::start_redis;
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
@@ -47,6 +49,9 @@ pub(crate) struct Settings {
     /// Length of one run.
     #[arg(long, default_value_t = 3)]
     seconds: u64,
+    /// Count on a Redis, which each rival has for itself.
+    #[arg(long)]
+    redis: bool,
     /// Measure this program instead of building one.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -65,6 +70,17 @@ struct Rival {
     name: &'static str,
     address: SocketAddr,
     running: Running,
+    /// Redis that it counts on.
+    redis: Option<Running>,
+}
+
+impl Rival {
+    /// Processor time so far: of the server, and of its Redis.
+    fn processor_time(&self) -> Result<(Duration, Duration)> {
+        let redis = self.redis.as_ref().map(Running::processor_time);
+        let redis = redis.transpose()?.unwrap_or_default();
+        Ok((self.running.processor_time()?, redis))
+    }
 }
 
 /// Measures and prints.
@@ -107,12 +123,18 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         for run in 0..settings.runs {
             for turn in 0..rivals.len() {
                 let rival = &rivals[(run + turn) % rivals.len()];
-                let before = rival.running.processor_time()?;
+                let before = rival.processor_time()?;
                 let rate = ask(rival)?;
-                let used = rival.running.processor_time()?.saturating_sub(before);
-                let micros = used.as_secs_f64() * 1e6 / (rate * settings.seconds as f64);
+                let after = rival.processor_time()?;
+                let of_question = |after: Duration, before: Duration| {
+                    let used = after.saturating_sub(before);
+                    used.as_secs_f64() * 1e6 / (rate * settings.seconds as f64)
+                };
+                let micros = of_question(after.0, before.0);
                 report.add(case, rival.name, "per second", rate);
                 report.add(&processor_case(case), rival.name, "us", micros);
+                let of_redis = of_question(after.1, before.1);
+                report.add(&redis_case(case), rival.name, "us", of_redis);
                 progress(&format!(
                     "run {} of {}  {case:<20} {:<14} {:>8.1}k per s {micros:>8.2} us of processor",
                     run + 1,
@@ -131,8 +153,18 @@ fn processor_case(case: &str) -> String {
     format!("{case}, processor")
 }
 
+fn redis_case(case: &str) -> String {
+    format!("{case}, Redis")
+}
+
 fn table(report: &Report, rivals: &[Rival], case: &str) -> String {
-    let heading = [case, "k per s", "to the echo", "server us per question"];
+    let heading = [
+        case,
+        "k per s",
+        "to the echo",
+        "server us per question",
+        "Redis us per question",
+    ];
     let mut table = Table::new(heading);
     for rival in rivals {
         let rate = report.median(case, rival.name);
@@ -142,38 +174,64 @@ fn table(report: &Report, rivals: &[Rival], case: &str) -> String {
             rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.1}", rate / 1000.0)),
             ratio(rate, report.median(case, Kind::Echo.name())),
             micros.map_or_else(|| "-".to_owned(), |micros| format!("{micros:.2}")),
+            report
+                .median(&redis_case(case), rival.name)
+                .map_or_else(|| "-".to_owned(), |micros| format!("{micros:.2}")),
         ]);
     }
     table.to_string()
 }
 
-/// Starts Quell, and the rivals in processes of their own.
+/// Starts Quell, by its own rules and by files of envoyproxy/ratelimit, and the rivals in processes of their own.
 fn start(settings: &Settings) -> Result<Vec<Rival>> {
     let mut rivals = Vec::new();
     let program = match &settings.quell {
         Some(program) => program.clone(),
         None => built_quell(&["otel"])?,
     };
-    let address = free_address()?;
-    let mut command = Command::new(program);
-    let rules = bench_folder().join("inputs").join("envoy.yaml");
-    command.arg("serve").arg("--rules").arg(rules);
-    command.args(["--http", "off", "--resp", "off"]);
-    command.args(["--envoy", &address.to_string(), "--envoy-headers", "off"]);
-    rivals.push(Rival {
-        name: "quell",
-        address,
-        running: Running::start("quell", &mut command, address)?,
-    });
-    for kind in [Kind::Limitador, Kind::Echo] {
+    let inputs = bench_folder().join("inputs");
+    for (name, flag, limits) in [
+        ("quell", "--rules", "envoy.yaml"),
+        ("quell, files", "--envoy-config", "envoy-files"),
+    ] {
+        let address = free_address()?;
+        let mut command = Command::new(&program);
+        command.arg("serve").arg(flag).arg(inputs.join(limits));
+        command.args(["--http", "off", "--resp", "off"]);
+        command.args(["--envoy", &address.to_string(), "--envoy-headers", "off"]);
+        let redis = settings
+            .redis
+            .then(|| start_redis(&[], u16::MAX))
+            .transpose()?;
+        if let Some((_, at)) = &redis {
+            command.args(["--store", &format!("redis://{at}")]);
+        }
+        rivals.push(Rival {
+            name,
+            address,
+            running: Running::start(name, &mut command, address)?,
+            redis: redis.map(|(redis, _)| redis),
+        });
+    }
+    let kinds = match settings.redis {
+        true => [Kind::TwoCommands, Kind::Echo],
+        false => [Kind::Limitador, Kind::Echo],
+    };
+    for kind in kinds {
         let address = free_address()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["envoy-rival", "--kind", kind.name()]);
         command.args(["--address", &address.to_string()]);
+        let has_redis = kind == Kind::TwoCommands;
+        let redis = has_redis.then(|| start_redis(&[], u16::MAX)).transpose()?;
+        if let Some((_, at)) = &redis {
+            command.args(["--redis", &at.to_string()]);
+        }
         rivals.push(Rival {
             name: kind.name(),
             address,
             running: Running::start(kind.name(), &mut command, address)?,
+            redis: redis.map(|(redis, _)| redis),
         });
     }
     Ok(rivals)
@@ -241,7 +299,7 @@ async fn ask_many(address: SocketAddr, keys: &[String], seconds: u64) -> Result<
     let questions: std::sync::Arc<[RateLimitRequest]> =
         keys.iter().map(|key| question(key)).collect();
     let begun = std::time::Instant::now();
-    let until = begun + std::time::Duration::from_secs(seconds);
+    let until = begun + Duration::from_secs(seconds);
     let mut tasks = tokio::task::JoinSet::new();
     for connection in 0..CONNECTIONS {
         let client = RateLimitServiceClient::connect(format!("http://{address}")).await?;

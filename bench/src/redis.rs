@@ -88,7 +88,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
 }
 
 /// Starts a server that keeps nothing on disk, on a free port of at most `highest`.
-fn start_redis(words: &[&str], highest: u16) -> Result<(Running, SocketAddr)> {
+pub(crate) fn start_redis(words: &[&str], highest: u16) -> Result<(Running, SocketAddr)> {
     let mut address = free_address().context("no free port")?;
     if address.port() > highest {
         address.set_port(address.port() / 3 + 1_024);

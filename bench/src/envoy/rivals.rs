@@ -1,10 +1,12 @@
-//! Rivals of Quell behind Envoy: the same service of tonic, which asks the library limitador, or nobody.
+//! Rivals of Quell behind Envoy: the same service of tonic, which asks the library limitador, the two commands of Redis
+//! that envoyproxy/ratelimit sends for each limit of a call, or nobody.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Expression, Limit, Namespace};
@@ -12,6 +14,10 @@ use quell_envoy::proto::{
     Code, DescriptorStatus, RateLimit, RateLimitRequest, RateLimitResponse, RateLimitService,
     RateLimitServiceServer, Unit,
 };
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
@@ -22,6 +28,8 @@ pub(crate) enum Kind {
     Echo,
     /// That of limitador, in memory.
     Limitador,
+    /// That of `INCRBY` and `EXPIRE`, in one write on a connection of a pool.
+    TwoCommands,
 }
 
 impl Kind {
@@ -29,6 +37,7 @@ impl Kind {
         match self {
             Self::Echo => "echo",
             Self::Limitador => "limitador",
+            Self::TwoCommands => "two-commands",
         }
     }
 }
@@ -40,6 +49,9 @@ pub(crate) struct Settings {
     kind: Kind,
     #[arg(long)]
     address: SocketAddr,
+    /// Redis of the two commands.
+    #[arg(long)]
+    redis: Option<SocketAddr>,
 }
 
 /// Serves until it is killed.
@@ -47,15 +59,21 @@ pub(crate) struct Settings {
 /// # Errors
 /// If it cannot listen.
 pub(crate) fn run(settings: &Settings) -> Result<()> {
-    let service = match settings.kind {
-        Kind::Echo => Rival { limiter: None },
-        Kind::Limitador => Rival {
-            limiter: Some(Arc::new(limiter()?)),
-        },
-    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    let mut service = Rival {
+        limiter: None,
+        pool: None,
+    };
+    match (settings.kind, settings.redis) {
+        (Kind::Limitador, _) => service.limiter = Some(Arc::new(limiter()?)),
+        (Kind::TwoCommands, Some(redis)) => {
+            service.pool = Some(runtime.block_on(Pool::open(redis))?);
+        }
+        (Kind::TwoCommands, None) => return Err(anyhow!("write --redis")),
+        (Kind::Echo, _) => {}
+    }
     let server = Server::builder()
         .tcp_nodelay(true)
         .add_service(RateLimitServiceServer::new(service));
@@ -72,6 +90,57 @@ fn limiter() -> Result<RateLimiter> {
 
 struct Rival {
     limiter: Option<Arc<RateLimiter>>,
+    pool: Option<Pool>,
+}
+
+/// Connections to Redis, of which each carries one question at a time: `REDIS_POOL_SIZE` is 10 there.
+struct Pool {
+    free: Sender<TcpStream>,
+    next: Mutex<Receiver<TcpStream>>,
+}
+
+impl Pool {
+    async fn open(redis: SocketAddr) -> Result<Self> {
+        const SIZE: usize = 10;
+        let (free, next) = channel(SIZE);
+        for _ in 0..SIZE {
+            let stream = TcpStream::connect(redis).await?;
+            stream.set_nodelay(true)?;
+            free.send(stream).await?;
+        }
+        let next = Mutex::new(next);
+        Ok(Self { free, next })
+    }
+
+    /// Adds hits to the count of a key in this hour. Returns the count.
+    async fn add(&self, key: &str, hits: u64) -> Result<u64> {
+        let next = self.next.lock().await.recv().await;
+        let mut stream = next.ok_or_else(|| anyhow!("the pool is closed"))?;
+        let hour = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 3_600;
+        let key = format!("bench_user_{key}_{}", hour * 3_600);
+        let hits = hits.to_string();
+        let mut commands = Vec::new();
+        for words in [["INCRBY", &*key, &*hits], ["EXPIRE", &*key, "3600"]] {
+            commands.extend_from_slice(b"*3\r\n");
+            for word in words {
+                commands.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+            }
+        }
+        stream.write_all(&commands).await?;
+        let mut replies = Vec::new();
+        while replies.iter().filter(|byte| **byte == b'\n').count() < 2 {
+            ensure!(stream.read_buf(&mut replies).await? > 0, "Redis is gone");
+        }
+        self.free.send(stream).await?;
+        let replies = String::from_utf8(replies)?;
+        let count = replies
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix(':'));
+        Ok(count
+            .ok_or_else(|| anyhow!("Redis replied {replies:?}"))?
+            .parse()?)
+    }
 }
 
 #[tonic::async_trait]
@@ -96,6 +165,15 @@ impl RateLimitService for Rival {
             let checked = checked.map_err(|error| Status::unavailable(error.to_string()))?;
             if checked.limited {
                 code = Code::OverLimit;
+            }
+        }
+        if let Some(pool) = &self.pool {
+            for entry in request.descriptors.iter().flat_map(|one| &one.entries) {
+                let count = pool.add(&entry.value, hits).await;
+                let count = count.map_err(|error| Status::unavailable(error.to_string()))?;
+                if count > 1_000_000_000 {
+                    code = Code::OverLimit;
+                }
             }
         }
         let status = DescriptorStatus {
