@@ -5,22 +5,27 @@
 //! window on the UTC calendar with an overdraft, which charges as that service does; the tree is the
 //! [`Selector`] of the domain.
 //!
+//! A control plane sends the same as resources of xDS ([`load_resources`]).
+//!
 //! Mistakes have the texts of that service, and then what to write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quell_core::rule::{DomainRules, Selector};
-use quell_rules::{Problem, TextFile};
+use quell_rules::{MAX_PROBLEMS, Problem, TextFile};
 
 mod answer;
 mod import;
 mod read;
+mod resource;
 mod tree;
 
+use crate::proto::Any;
 pub use answer::{ConfigAnswer, HitCounts};
 pub use import::ImportedRules;
 use read::Document;
+pub use resource::TYPE_URL;
 pub use tree::{Found, Leaf, LeafLimit, Tree};
 
 /// Settings that apply to all files.
@@ -42,10 +47,39 @@ pub fn load(
     files: impl IntoIterator<Item = TextFile>,
     options: ConfigOptions,
 ) -> Result<Vec<DomainRules>, Vec<Problem>> {
+    build(files.into_iter().map(Document::read_all), options)
+}
+
+/// Loads the limits of all resources of a control plane, of the type [`TYPE_URL`], in their order, which counts as
+/// that of files. They may have anything in them: what comes of them is bounded.
+///
+/// # Errors
+/// The first [`MAX_PROBLEMS`] mistakes, each with its place and what to write.
+pub fn load_resources(
+    resources: &[Any],
+    options: ConfigOptions,
+) -> Result<Vec<DomainRules>, Vec<Problem>> {
+    resource::check_size(resources).map_err(|problem| vec![problem])?;
+    let read = resources.iter().enumerate();
+    let read = read.map(|(place, one)| Document::read_resource(place, one));
+    build(read, options).map_err(|mut problems| {
+        problems.truncate(MAX_PROBLEMS);
+        problems.iter_mut().for_each(resource::shorten);
+        problems
+    })
+}
+
+fn build(
+    sources: impl Iterator<Item = Result<Vec<Document>, Vec<Problem>>>,
+    options: ConfigOptions,
+) -> Result<Vec<DomainRules>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut domains: BTreeMap<String, Vec<Document>> = BTreeMap::new();
-    for file in files {
-        match Document::read_all(file) {
+    for documents in sources {
+        if problems.len() >= MAX_PROBLEMS {
+            break;
+        }
+        match documents {
             Ok(documents) => {
                 for document in documents {
                     let known = domains.entry(document.domain.clone()).or_default();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use quell_rules::{DocumentNode, DocumentValue, Problem, TextFile, read_documents};
+use quell_rules::{DocumentNode, DocumentValue, MAX_PROBLEMS, Problem, TextFile, read_documents};
 
 use crate::proto::{Kind, ListValue, Struct, Unit, Value};
 
@@ -43,11 +43,15 @@ const DESCRIPTOR: [&str; 10] = [
 ];
 const RATE_LIMIT: [&str; 5] = ["requests_per_unit", "unit", "unlimited", "name", "replaces"];
 
-/// Place of something: in a file, or in a resource that has no places.
+/// Place of something: in a file, or in a resource, which has no lines.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
     Node(DocumentNode),
-    Resource(Arc<str>),
+    Resource {
+        name: Arc<str>,
+        /// Path of the field, such as `descriptors[3].rate_limit`.
+        path: String,
+    },
 }
 
 impl Place {
@@ -55,7 +59,11 @@ impl Place {
     pub(super) fn problem(&self, message: impl Into<String>) -> Problem {
         match self {
             Self::Node(node) => node.problem(message),
-            Self::Resource(name) => Problem::of_file(name, message),
+            Self::Resource { name, path } => {
+                let mut problem = Problem::of_file(name, message);
+                problem.path.clone_from(path);
+                problem
+            }
         }
     }
 }
@@ -128,13 +136,82 @@ type Fields<'n> = HashMap<&'n str, DocumentNode>;
 
 /// Mistakes so far.
 #[derive(Default)]
-struct Reader {
-    problems: Vec<Problem>,
+pub(super) struct Reader {
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Checks of what was read, wherever it stands.
+impl Reader {
+    /// Notes a mistake.
+    pub(super) fn tell_at(&mut self, at: &Place, message: impl Into<String>) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(at.problem(message));
+        }
+    }
+
+    pub(super) fn check_domain(&mut self, at: &Place, domain: &str) {
+        if domain.is_empty() {
+            self.tell_at(
+                at,
+                "config file cannot have empty domain: write the domain of Envoy's rate limit filter",
+            );
+        }
+    }
+
+    pub(super) fn check_key(&mut self, at: &Place, key: &str) {
+        if key.is_empty() {
+            self.tell_at(
+                at,
+                "descriptor has empty key: write the `descriptor_key` of an action of Envoy",
+            );
+        }
+    }
+
+    /// Checks a unit, as `written`.
+    pub(super) fn check_unit(
+        &mut self,
+        at: &Place,
+        (written, unit): (&str, Option<Unit>),
+        is_unlimited: bool,
+    ) {
+        match (is_unlimited, unit) {
+            (true, Some(_)) => self.tell_at(
+                at,
+                "should not specify rate limit unit when unlimited: leave `unit` out, or `unlimited`",
+            ),
+            (false, None) => self.tell_at(
+                at,
+                format!(
+                    "invalid rate limit unit '{written}': write second, minute, hour, day, week, month or year"
+                ),
+            ),
+            _ => {}
+        }
+    }
+
+    /// The name of a limit that the one named `own` replaces, if it is sound.
+    pub(super) fn check_replaced(&mut self, at: &Place, name: String, own: &str) -> Option<String> {
+        if name.is_empty() {
+            self.tell_at(
+                at,
+                "should not have an empty replaces entry: write the `name` of another rate_limit",
+            );
+            return None;
+        }
+        if name == own {
+            self.tell_at(
+                at,
+                "replaces should not contain name of same descriptor: write that of another one",
+            );
+            return None;
+        }
+        Some(name)
+    }
 }
 
 impl Reader {
     fn tell(&mut self, at: &DocumentNode, message: impl Into<String>) {
-        self.problems.push(at.problem(message));
+        self.tell_at(&Place::Node(at.clone()), message);
     }
 
     /// The fields of a map that may have these.
@@ -226,17 +303,12 @@ impl Reader {
     fn document(&mut self, root: &DocumentNode) -> Option<Document> {
         let fields = self.fields(root, &ROOT)?;
         let domain = self.text(fields.get("domain"));
-        let at_domain = fields.get("domain").unwrap_or(root);
-        if domain.is_empty() {
-            self.tell(
-                at_domain,
-                "config file cannot have empty domain: write the domain of Envoy's rate limit filter",
-            );
-        }
+        let at = Place::Node(fields.get("domain").unwrap_or(root).clone());
+        self.check_domain(&at, &domain);
         let descriptors = self.descriptors(fields.get("descriptors"));
         Some(Document {
             domain,
-            at: Place::Node(at_domain.clone()),
+            at,
             descriptors,
         })
     }
@@ -249,13 +321,8 @@ impl Reader {
 
     fn descriptor(&mut self, node: &DocumentNode) -> Option<RawDescriptor> {
         let fields = self.fields(node, &DESCRIPTOR)?;
-        let key = self.text(fields.get("key"));
-        if key.is_empty() {
-            self.tell(
-                node,
-                "descriptor has empty key: write the `descriptor_key` of an action of Envoy",
-            );
-        }
+        let (at, key) = (Place::Node(node.clone()), self.text(fields.get("key")));
+        self.check_key(&at, &key);
         let value = self.text(fields.get("value"));
         let share_threshold = self.flag(fields.get("share_threshold"));
         if share_threshold && !value.contains('*') {
@@ -272,7 +339,7 @@ impl Reader {
             );
         }
         Some(RawDescriptor {
-            at: Place::Node(node.clone()),
+            at,
             key,
             value,
             rate_limit: fields.get("rate_limit").and_then(|node| self.limit(node)),
@@ -294,17 +361,8 @@ impl Reader {
         let unit = self.text(fields.get("unit"));
         let known = Unit::from_str_name(&unit.to_ascii_uppercase());
         let known = known.filter(|unit| *unit != Unit::Unknown);
-        match (self.flag(fields.get("unlimited")), known) {
-            (true, Some(_)) => self.tell(
-                node,
-                "should not specify rate limit unit when unlimited: leave `unit` out, or `unlimited`",
-            ),
-            (false, None) => self.tell(
-                node,
-                format!("invalid rate limit unit '{unit}': write second, minute, hour, day, week, month or year"),
-            ),
-            _ => {}
-        }
+        let is_unlimited = self.flag(fields.get("unlimited"));
+        self.check_unit(&Place::Node(node.clone()), (&unit, known), is_unlimited);
         let name = self.text(fields.get("name"));
         let replaces = self.items(fields.get("replaces"));
         let replaces = replaces
@@ -322,21 +380,7 @@ impl Reader {
     fn replaced(&mut self, node: &DocumentNode, own: &str) -> Option<String> {
         let fields = self.fields(node, &["name"])?;
         let name = self.text(fields.get("name"));
-        if name.is_empty() {
-            self.tell(
-                node,
-                "should not have an empty replaces entry: write the `name` of another rate_limit",
-            );
-            return None;
-        }
-        if name == own {
-            self.tell(
-                node,
-                "replaces should not contain name of same descriptor: write that of another one",
-            );
-            return None;
-        }
-        Some(name)
+        self.check_replaced(&Place::Node(node.clone()), name, own)
     }
 
     fn count(&mut self, node: Option<&DocumentNode>) -> u32 {
