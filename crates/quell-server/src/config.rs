@@ -28,6 +28,7 @@ use quell_redis::{DEFAULT_TIMEOUT, StoreUrl};
 
 mod authorize;
 mod envoy_headers;
+mod envoy_xds;
 mod fleet;
 mod listeners;
 mod otlp;
@@ -36,6 +37,7 @@ mod toml_mistakes;
 
 pub use authorize::{Authorize, AuthorizeSettings, EntrySources, RawAuthorize, RawEntrySource};
 pub use envoy_headers::{EnvoyHeaders, NearLimit, StatsdAddress};
+pub use envoy_xds::{XdsMetadata, XdsUrl};
 pub use otlp::OtlpEndpoint;
 
 /// Shorter timeouts would end sound clients.
@@ -302,11 +304,36 @@ settings! {
         ///
         /// Default none: the limits are those of --rules.
         envoy_config<DIR>: Option<PathBuf> = None;
-        /// Do not start while these limits cannot be found
+        /// A control plane that sends these limits by xDS: http://HOST:PORT, or https for TLS
+        ///
+        /// Default none.
+        envoy_xds<URL>: Option<XdsUrl> = None;
+        /// Do not start while these limits cannot be found, or the control plane has sent none
         ///
         /// Default yes: without limits every call would pass.
         envoy_needs_config<BOOL>: bool = true;
-        /// Let several of these files have descriptors of one domain
+        /// The id of this server as a node of the control plane
+        ///
+        /// Default as there (`CONFIG_GRPC_XDS_NODE_ID`).
+        envoy_xds_node<ID>: String = "default".to_owned();
+        /// Metadata of the node, as KEY=VALUE; may be repeated (in the variable: with commas)
+        envoy_xds_metadata<PAIR>: Vec<XdsMetadata> = Vec::new();
+        /// A file with header fields that are shown to the control plane, as NAME:VALUE on lines or with commas, or
+        /// env:NAME for a variable with them; the file is read again for each connection
+        envoy_xds_headers<SOURCE>: Option<SecretSource> = None;
+        /// The authorities that vouch for the control plane, as a PEM file
+        ///
+        /// Default those of the system.
+        envoy_xds_ca<FILE>: Option<PathBuf> = None;
+        /// The certificate that is shown to the control plane, as a PEM file; read again for each connection
+        envoy_xds_cert<FILE>: Option<PathBuf> = None;
+        /// The private key of that certificate, as a PEM file
+        envoy_xds_key<FILE>: Option<PathBuf> = None;
+        /// The name that the control plane's certificate has to have
+        ///
+        /// Default the host of the URL.
+        envoy_xds_san<NAME>: Option<String> = None;
+        /// Let several of these files or resources have descriptors of one domain
         ///
         /// Default no, as there (`MERGE_DOMAIN_CONFIG`).
         envoy_merge_domains<BOOL>: bool = false;
@@ -368,6 +395,11 @@ const fn loopback(port: u16) -> Address {
 }
 
 impl Config {
+    /// Returns true if there are limits in the format of envoyproxy/ratelimit.
+    pub(crate) const fn has_envoy_limits(&self) -> bool {
+        self.envoy_config.is_some() || self.envoy_xds.is_some()
+    }
+
     /// The bounds of a RESP frame.
     pub(crate) fn frame_limits(&self) -> FrameLimits {
         FrameLimits {
@@ -418,6 +450,7 @@ impl RawConfig {
         let config = self.read()?;
         listeners::check(self, &config)?;
         fleet::check(&config)?;
+        envoy_xds::check(&config)?;
         config::check_user_header(
             config.console_user_header.is_some(),
             !config.console_proxy.is_empty(),

@@ -34,9 +34,11 @@ mod service;
 mod statistics;
 pub(crate) mod statsd;
 pub(crate) mod web;
+pub(crate) mod xds;
 
 use health::ServiceHealth;
 pub(crate) use statistics::Statistics;
+pub(crate) use xds::XdsLimits;
 
 /// The method of gRPC whose answer goes on for as long as its client listens.
 const WATCH: &str = "/grpc.health.v1.Health/Watch";

@@ -34,6 +34,14 @@ pub enum ServeError {
         /// Reason, as far as known.
         reason: String,
     },
+    /// The settings for a control plane cannot be used.
+    #[error("cannot follow the control plane {url}: {reason}")]
+    ControlPlane {
+        /// URL of the control plane.
+        url: String,
+        /// Reason, as far as known.
+        reason: String,
+    },
     /// The credentials cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),

@@ -50,7 +50,7 @@ fn router(shared: Arc<Shared>, purpose: Purpose) -> Router {
         .route("/openapi.json", get(openapi))
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz));
-    let has_config = shared.config.envoy_config.is_some();
+    let has_config = shared.config.has_envoy_limits();
     if purpose.has_questions() {
         router = router.merge(questions());
         if has_config {

@@ -28,6 +28,8 @@ pub(crate) enum Occasion {
     FileChanged,
     /// The store has a new version of the rules.
     StoreChanged,
+    /// The control plane sent a configuration.
+    ConfigReceived,
 }
 
 impl Occasion {
@@ -37,6 +39,7 @@ impl Occasion {
             Self::Asked => "SIGHUP",
             Self::FileChanged => "a file changed",
             Self::StoreChanged => "a new version in the store",
+            Self::ConfigReceived => "a configuration of the control plane",
         }
     }
 }

@@ -11,6 +11,7 @@ use quell::rule_store::{RuleStore, RuleStoreError};
 use quell_fleet::agent::FleetRules;
 
 use crate::config::Config;
+use crate::envoy::XdsLimits;
 use crate::error::ServeError;
 use quell_host::etcd_url::EtcdUrl;
 use quell_host::rule_source::RuleSource;
@@ -41,8 +42,8 @@ pub fn import_envoy_config(
 pub(crate) struct RuleSources {
     parts: Vec<OpenSource>,
     /// Limits in the format of envoyproxy/ratelimit.
-    envoy: Option<(PathBuf, ConfigOptions)>,
-    /// True if these files have to be there.
+    envoy: Option<EnvoyLimits>,
+    /// True if files of them have to be there.
     needs_envoy: bool,
     is_shadow: bool,
     /// True if there is a shared store: then all rules declare what is answered while it does not answer.
@@ -53,6 +54,28 @@ pub(crate) struct RuleSources {
 enum OpenSource {
     Path(PathBuf),
     Store(Arc<StoredRules>),
+}
+
+#[derive(Debug)]
+enum EnvoyLimits {
+    Path(PathBuf, ConfigOptions),
+    Xds(Arc<XdsLimits>),
+}
+
+impl EnvoyLimits {
+    fn new(config: &Config) -> Option<Self> {
+        let options = ConfigOptions {
+            merges_domains: config.envoy_merge_domains,
+            is_shadow: config.shadow,
+            is_quota: config.envoy_quota,
+        };
+        let path = config.envoy_config.clone();
+        let path = path.map(|path| Self::Path(path, options));
+        path.or_else(|| {
+            let url = config.envoy_xds.clone()?;
+            Some(Self::Xds(Arc::new(XdsLimits::new(url, options))))
+        })
+    }
 }
 
 impl OpenSource {
@@ -89,14 +112,7 @@ impl RuleSources {
         };
         Ok(Self {
             parts: config.rules.iter().map(part).collect::<Result<_, _>>()?,
-            envoy: config.envoy_config.clone().map(|path| {
-                let options = ConfigOptions {
-                    merges_domains: config.envoy_merge_domains,
-                    is_shadow: config.shadow,
-                    is_quota: config.envoy_quota,
-                };
-                (path, options)
-            }),
+            envoy: EnvoyLimits::new(config),
             needs_envoy: config.envoy_needs_config,
             is_shadow: config.shadow,
             is_shared: config.store.is_some(),
@@ -110,8 +126,24 @@ impl RuleSources {
             OpenSource::Store(_) => None,
         };
         let own = self.parts.iter().filter_map(path);
-        let envoy = self.envoy.iter().map(|(path, _)| path.clone());
+        let envoy = match &self.envoy {
+            Some(EnvoyLimits::Path(path, _)) => Some(path.clone()),
+            _ => None,
+        };
         own.chain(envoy).collect()
+    }
+
+    /// The limits of a control plane, if there is one.
+    pub(crate) const fn xds(&self) -> Option<&Arc<XdsLimits>> {
+        match &self.envoy {
+            Some(EnvoyLimits::Xds(limits)) => Some(limits),
+            _ => None,
+        }
+    }
+
+    /// Returns true if there is a control plane that has sent no configuration yet that came into force.
+    pub(crate) fn lacks_config(&self) -> bool {
+        self.xds().is_some_and(|limits| limits.version().is_none())
     }
 
     /// The stores among them.
@@ -153,6 +185,9 @@ impl RuleSources {
     /// Reads every store. Where one cannot be read, its last version stays. Returns how many could not,
     /// and for how many of them that is new.
     pub(crate) async fn read(&self) -> (u64, u64) {
+        if let Some(limits) = self.xds() {
+            limits.read();
+        }
         let (mut failed, mut news) = (0, 0);
         for stored in self.stores() {
             match stored.read().await {
@@ -182,7 +217,8 @@ impl RuleSources {
                 .find(|other| other.domain == domain.domain);
             if same.is_some() {
                 let message = format!(
-                    "the domain {} is in the files of --envoy-config and in those of --rules: write it in one of them",
+                    "the domain {} is in the limits of --envoy-config or --envoy-xds and in those of --rules: write it \
+                     in one of them",
                     domain.domain
                 );
                 return Err(vec![Problem::of_file(&domain.domain, message)]);
@@ -192,16 +228,19 @@ impl RuleSources {
         Ok(loaded)
     }
 
-    /// The limits of files in the format of envoyproxy/ratelimit. Reads them.
+    /// The limits in the format of envoyproxy/ratelimit. Reads files.
     fn load_envoy(&self) -> Result<Vec<DomainRules>, Vec<Problem>> {
-        let Some((path, options)) = &self.envoy else {
-            return Ok(Vec::new());
-        };
-        if !self.needs_envoy && !path.exists() {
-            return Ok(Vec::new());
+        match &self.envoy {
+            None => Ok(Vec::new()),
+            Some(EnvoyLimits::Path(path, _)) if !self.needs_envoy && !path.exists() => {
+                Ok(Vec::new())
+            }
+            Some(EnvoyLimits::Path(path, options)) => {
+                let texts = read_texts(std::slice::from_ref(path))?;
+                config::load(texts.files, *options)
+            }
+            Some(EnvoyLimits::Xds(limits)) => limits.load(),
         }
-        let texts = read_texts(std::slice::from_ref(path))?;
-        config::load(texts.files, *options)
     }
 
     /// The rules of all files and stores, with another text in place of that of one store, from 0; where there
@@ -242,9 +281,9 @@ impl RuleSources {
 
     /// Notes that what was loaded last is in force. Returns a description of each new version.
     pub(crate) fn mark_all_in_force(&self) -> Vec<String> {
-        self.stores()
-            .filter_map(|stored| stored.mark_in_force())
-            .collect()
+        let of_stores = self.stores().filter_map(|stored| stored.mark_in_force());
+        let of_xds = self.xds().and_then(|limits| limits.mark_in_force());
+        of_stores.chain(of_xds).collect()
     }
 
     /// Notes that what was read last is not in force.
@@ -252,11 +291,18 @@ impl RuleSources {
         for stored in self.stores() {
             stored.mark_refused(reasons);
         }
+        if let Some(limits) = self.xds() {
+            limits.mark_refused(reasons);
+        }
     }
 
-    /// Returns true if a store of rules cannot be read, or has damaged rules.
+    /// Returns true if a store of rules cannot be read, or has damaged rules, or there is no stream of the control
+    /// plane.
     pub(crate) fn is_a_store_failing(&self) -> bool {
-        self.stores()
-            .any(|stored| stored.status().failure.is_some())
+        let is_lost = |limits: &Arc<XdsLimits>| limits.failure().is_some();
+        self.xds().is_some_and(is_lost)
+            || self
+                .stores()
+                .any(|stored| stored.status().failure.is_some())
     }
 }

@@ -24,7 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::{self, Statistics};
+use crate::envoy::{self, Statistics, xds};
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -151,10 +151,10 @@ async fn start(
     describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
     shared.sources.mark_all_in_force();
-    shared.envoy.note_load(true);
+    let upkeep = follow_control_plane(&shared).await;
     restore(&shared.limiter, restored);
     announce(&shared).await;
-    let mut server = listen(shared, snapshots, watch).await?;
+    let mut server = listen(shared, upkeep, snapshots, watch).await?;
     server.join(fleet);
     Ok(server)
 }
@@ -165,6 +165,22 @@ async fn read(config: &Config, sources: &Arc<RuleSources>, now: Now) -> Result<F
     let (own, own_config) = (Arc::clone(sources), config.clone());
     let read = task::run_blocking(move || read_files(&own, &own_config, now)).await;
     read.ok_or(ServeError::Interrupted)?
+}
+
+/// Follows a control plane, if there is one, and waits for its first configuration unless that is not wanted.
+async fn follow_control_plane(shared: &Arc<Shared>) -> JoinSet<()> {
+    let mut upkeep = JoinSet::new();
+    let Some(limits) = shared.sources.xds() else {
+        shared.envoy.note_load(true);
+        return upkeep;
+    };
+    let follow = xds::follow(Arc::clone(shared), Arc::clone(limits));
+    task::spawn_in(&mut upkeep, follow);
+    if shared.config.envoy_needs_config {
+        tracing::info!(url = %limits.url(), "waiting for the first configuration of the control plane");
+        limits.wait().await;
+    }
+    upkeep
 }
 
 /// Tells a shared store what callers get while it is gone.
@@ -233,6 +249,7 @@ fn start_node(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fleet>, 
 
 /// Reads credentials, certificates, the rules and the data directory.
 fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files, ServeError> {
+    xds::check(config)?;
     let access = Access::open(config.credentials.as_ref())?;
     let tls = match (&config.tls_cert, &config.tls_key) {
         (Some(certificate), Some(key)) => Some(Tls::from_files(
@@ -266,6 +283,7 @@ fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files,
 
 async fn listen(
     shared: Arc<Shared>,
+    upkeep: JoinSet<()>,
     snapshots: Option<Arc<Snapshots>>,
     watch: Watch,
 ) -> Result<Server, ServeError> {
@@ -297,7 +315,7 @@ async fn listen(
         envoy_address: envoy.as_ref().map(|listener| listener.address.clone()),
         shared: Arc::clone(&shared),
         listeners: Vec::new(),
-        upkeep: JoinSet::new(),
+        upkeep,
         snapshots,
         fleet: None,
     };

@@ -124,7 +124,8 @@ impl Shared {
         *self.phase.borrow() != Phase::Running
     }
 
-    /// Returns true if calls should be sent here: not while the server stops, nor before a store of rules has any.
+    /// Returns true if calls should be sent here: not while the server stops, nor before a store of rules or a
+    /// control plane has any.
     pub(crate) fn is_ready(&self) -> bool {
         !self.is_stopping() && !self.lacks_rules()
     }
@@ -139,8 +140,8 @@ impl Shared {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns true if a store of rules never had any that came into force, or there are no limits of --envoy-config,
-    /// and that is not allowed.
+    /// Returns true if a store of rules or a control plane never had any that came into force, or there are no limits of
+    /// --envoy-config, and that is not allowed.
     pub(crate) fn lacks_rules(&self) -> bool {
         let lacks_limits = || {
             let is_config = self.config.envoy_config.is_some();
@@ -148,7 +149,8 @@ impl Shared {
         };
         let mut stores = self.sources.stores();
         let lacks_store = stores.any(|stored| stored.status().in_force.is_none());
-        !self.config.allow_empty_rules && (lacks_store || lacks_limits())
+        let is_empty = lacks_store || lacks_limits() || self.sources.lacks_config();
+        !self.config.allow_empty_rules && is_empty
     }
 
     /// Ends or renews a hold.

@@ -49,6 +49,12 @@ impl RateLimits<'_> {
         let mut answer = ConfigAnswer::new(request.descriptors);
         let mut verdict = None;
         match tree {
+            None if self.0.sources.lacks_config() => {
+                self.0.envoy.note_service_error();
+                return Err(Status::unavailable(
+                    "no rate limit configuration loaded: the control plane has sent none yet",
+                ));
+            }
             None => self.0.envoy.note_unknown(&message.domain),
             Some(tree) => {
                 self.refund(&request.refunded, caller, tree, &mut answer)

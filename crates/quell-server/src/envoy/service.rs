@@ -119,7 +119,7 @@ impl RateLimits<'_> {
             .selector(&message.domain)
             .and_then(Selector::get::<Tree>);
         let is_unknown = || !rules.has_domain(&message.domain);
-        if tree.is_some() || (self.0.config.envoy_config.is_some() && is_unknown()) {
+        if tree.is_some() || (self.0.config.has_envoy_limits() && is_unknown()) {
             let asked = self
                 .answer_config(message, (caller, context), &rules, tree)
                 .await;

@@ -210,7 +210,7 @@ impl Statistics {
                 &self.global_shadow_mode,
             ),
             (
-                "ratelimit_service_config_load_success counter Times that the files of --envoy-config were loaded.",
+                "ratelimit_service_config_load_success counter Times that the limits of --envoy-config or --envoy-xds were loaded.",
                 &self.config_load_success,
             ),
             (

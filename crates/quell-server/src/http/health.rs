@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::caller::{Client, caller};
 use super::reply;
 use crate::access::Role;
+use crate::envoy::XdsLimits;
 use crate::outage::{self, OutageEffects};
 use crate::shared::Shared;
 use quell_host::stored_rules::StoredRules;
@@ -40,6 +41,9 @@ pub(crate) struct HealthBody {
     /// The stores that rules are read from; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rules_stores: Vec<RulesStoreBody>,
+    /// The control plane that sends limits (`--envoy-xds`); left out if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    control_plane: Option<ControlPlaneBody>,
     /// This server as a node of a fleet; left out if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetBody>,
@@ -209,6 +213,11 @@ impl HealthBody {
             let reasons = stored.failure.iter().flat_map(|failure| &failure.reasons);
             troubles.extend(reasons.map(|reason| format!("rules in {}: {reason}", stored.url)));
         }
+        if let Some(plane) = &self.control_plane {
+            let reasons = plane.failure.iter().flat_map(|failure| &failure.reasons);
+            troubles
+                .extend(reasons.map(|reason| format!("the control plane {}: {reason}", plane.url)));
+        }
         for (what, failure) in [
             ("the rules were not reloaded", &self.reload_failure),
             (
@@ -267,6 +276,29 @@ impl RulesStoreBody {
             url: stored.url().to_owned(),
             version: standing.version(),
             failure: standing.failure,
+        }
+    }
+}
+
+/// A control plane.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ControlPlaneBody {
+    /// The control plane.
+    url: String,
+    /// The version in force; null: none yet.
+    version: Option<String>,
+    /// Reason why there is no stream, and since when; the limits in force stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+}
+
+impl ControlPlaneBody {
+    fn new(limits: &Arc<XdsLimits>) -> Self {
+        Self {
+            url: limits.url().to_string(),
+            version: limits.version().as_deref().map(str::to_owned),
+            failure: limits.failure(),
         }
     }
 }
@@ -379,6 +411,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         store,
         fleet,
         rules_stores: shared.sources.stores().map(RulesStoreBody::new).collect(),
+        control_plane: shared.sources.xds().map(ControlPlaneBody::new),
         reload_failure: failure,
         credentials_failure,
         certificates_failure,
@@ -408,7 +441,7 @@ pub(super) async fn healthz(State(shared): State<Arc<Shared>>, request: Request)
 }
 
 /// Answers whether calls should be sent here: not while the server stops, nor before a store of rules has
-/// any, since every call would get a 404. A failed reload or an unreachable store of rules does not count,
+/// any or a control plane has sent some, since every call would get a 404. A failed reload or an unreachable store of rules does not count,
 /// since the old rules still decide. Nor does an unreachable store of states: every rule declares what is
 /// answered then, and a balancer that removed all servers would leave no answer at all. The body says
 /// `degraded` in all these cases.

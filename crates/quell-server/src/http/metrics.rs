@@ -50,7 +50,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
         "quell_resp_commands_total counter RESP commands so far." = metrics.commands.sum(0);
     }
     upkeep(&mut text, &shared);
-    if shared.config.envoy_config.is_some() {
+    if shared.config.has_envoy_limits() {
         shared.envoy.write(&mut text);
     }
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
