@@ -112,7 +112,9 @@ fn basic(settings: &str) -> Fixture {
 }
 
 /// A client of the service.
-fn client(server: &Fixture) -> impl Fn(RateLimitRequest) -> Result<RateLimitResponse, Status> {
+pub(crate) fn client(
+    server: &Fixture,
+) -> impl Fn(RateLimitRequest) -> Result<RateLimitResponse, Status> {
     let url = format!("http://{}", server.envoy());
     let endpoint = Channel::from_shared(url).unwrap();
     let channel = server.block_on(endpoint.connect()).unwrap();
@@ -141,7 +143,7 @@ fn descriptors(text: &str) -> Vec<Descriptor> {
     text.split(';').map(one).collect()
 }
 
-fn call(domain: &str, text: &str) -> RateLimitRequest {
+pub(crate) fn call(domain: &str, text: &str) -> RateLimitRequest {
     RateLimitRequest {
         domain: domain.to_owned(),
         descriptors: descriptors(text),

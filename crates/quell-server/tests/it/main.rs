@@ -19,6 +19,7 @@ mod envoy;
 mod envoy_config;
 mod envoy_reflection;
 mod envoy_transport;
+mod envoy_xds;
 mod fleet;
 mod hang_up;
 mod harness;
