@@ -14,10 +14,9 @@ pub fn fuzz(bytes: &[u8]) {
     let Ok(message) = RateLimitRequest::decode(bytes) else {
         return;
     };
-    for request in [Request::read(&message), Request::read_for_config(&message)] {
-        if let Ok(request) = request {
-            check(&message, &request);
-        }
+    let read = [Request::read(&message), Request::read_for_config(&message)];
+    for request in read.iter().flatten() {
+        check(&message, request);
     }
 }
 

@@ -25,7 +25,7 @@ Quell in place of envoyproxy/ratelimit: it reads that service's variables and fi
 The page docs/coming-from.md has all variables and the differences; quell --help has the other commands.";
 
 /// Variables that have no effect here, and why.
-const WITHOUT_EFFECT: [(&str, &str); 21] = [
+const WITHOUT_EFFECT: [(&str, &str); 25] = [
     ("BACKEND_TYPE", "states are in Redis, or in memory"),
     (
         "CACHE_KEY_PREFIX",
@@ -89,6 +89,22 @@ const WITHOUT_EFFECT: [(&str, &str); 21] = [
         "months are always those of the calendar",
     ),
     ("USE_DOG_STATSD", "statistics go to statsd or Prometheus"),
+    (
+        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+        "a stream that ends is opened again after 1 s, and up to 60 s",
+    ),
+    (
+        "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+        "a stream that ends is opened again after 1 s, and up to 60 s",
+    ),
+    (
+        "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
+        "a stream that ends is opened again after 1 s, and up to 60 s",
+    ),
+    (
+        "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+        "a message has at most 16 MiB",
+    ),
 ];
 
 /// Serves until told to stop.
@@ -226,9 +242,10 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
                 let directory = root.join(self.or("RUNTIME_SUBDIRECTORY", ""));
                 raw.envoy_config = Some(directory.join(self.or("RUNTIME_APPDIRECTORY", "config")));
             }
+            "GRPC_XDS_SOTW" => self.control_plane(raw)?,
             other => {
                 return Err(format!(
-                    "CONFIG_TYPE: `{other}` is no way to configure: write FILE"
+                    "CONFIG_TYPE: `{other}` is no way to configure: write FILE or GRPC_XDS_SOTW"
                 ));
             }
         }
@@ -236,6 +253,32 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         let needs_limits = self.flag("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", false)?;
         raw.allow_empty_rules = Some(!needs_limits);
         raw.envoy_needs_config = Some(!self.flag("FORCE_START_WITHOUT_INITIAL_CONFIG", false)?);
+        Ok(())
+    }
+
+    fn control_plane(&self, raw: &mut RawConfig) -> Result<(), String> {
+        const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
+        let scheme = match self.flag("CONFIG_GRPC_XDS_SERVER_USE_TLS", false)? {
+            true => "https",
+            false => "http",
+        };
+        let server = self.or("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000");
+        raw.envoy_xds = Some(format!("{scheme}://{server}"));
+        raw.envoy_xds_node = Some(self.or("CONFIG_GRPC_XDS_NODE_ID", "default"));
+        let metadata = self
+            .text("CONFIG_GRPC_XDS_NODE_METADATA")
+            .unwrap_or_default();
+        let pairs = metadata.split(',').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.replacen(':', "=", usize::from(!pair.contains('='))));
+        raw.envoy_xds_metadata = Some(pairs.collect());
+        raw.envoy_xds_headers = self.text(HEADERS).map(|_| format!("env:{HEADERS}"));
+        if scheme == "https" {
+            let file = |name: &str| self.text(name).map(PathBuf::from);
+            raw.envoy_xds_ca = file("CONFIG_GRPC_XDS_SERVER_TLS_CACERT");
+            raw.envoy_xds_cert = file("CONFIG_GRPC_XDS_CLIENT_TLS_CERT");
+            raw.envoy_xds_key = file("CONFIG_GRPC_XDS_CLIENT_TLS_KEY");
+            raw.envoy_xds_san = self.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN");
+        }
         Ok(())
     }
 
@@ -466,6 +509,31 @@ mod tests {
                 "LOCAL_CACHE_SIZE_IN_BYTES=1000 has no effect: a refusal is remembered in the store, for refunds"
             ]
         );
+    }
+
+    #[test]
+    fn limits_may_come_from_a_control_plane() {
+        let (raw, _) = read(&[
+            ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+            ("CONFIG_GRPC_XDS_SERVER_URL", "envoy-gateway:18001"),
+            ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+            ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/certs/ca.crt"),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/certs/tls.crt"),
+            ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/certs/tls.key"),
+            ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+            ("CONFIG_GRPC_XDS_NODE_METADATA", "zone:a,rack=7"),
+            ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "30s"),
+        ])
+        .unwrap();
+        assert_eq!(
+            raw.envoy_xds.as_deref(),
+            Some("https://envoy-gateway:18001")
+        );
+        assert_eq!(raw.envoy_xds_node.as_deref(), Some("envoy-ratelimit"));
+        let pairs = raw.envoy_xds_metadata.clone().unwrap_or_default();
+        assert_eq!(pairs, ["zone=a", "rack=7"]);
+        assert!(raw.envoy_config.is_none());
+        raw.resolve().unwrap();
     }
 
     #[test]

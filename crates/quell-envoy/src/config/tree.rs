@@ -292,6 +292,8 @@ impl Pattern {
 struct Path {
     /// Name of the node with its domain.
     full: String,
+    /// Length of the domain.
+    domain: usize,
     /// Keys so far, as written.
     keys: Vec<Arc<str>>,
     /// Entries whose values count apart.
@@ -302,6 +304,7 @@ impl Path {
     fn new(domain: &str) -> Self {
         Self {
             full: domain.to_owned(),
+            domain: domain.len(),
             keys: Vec::new(),
             per: Vec::new(),
         }
@@ -309,7 +312,8 @@ impl Path {
 
     /// The name without its domain.
     fn name(&self) -> &str {
-        self.full.split_once('.').map_or("", |(_, name)| name)
+        let after = self.full.get(self.domain..).unwrap_or_default();
+        after.strip_prefix('.').unwrap_or_default()
     }
 }
 
