@@ -5,8 +5,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use quell::{Limit, Limiter, Query};
+use quell::limit::CalendarUnit;
+use quell::store::Action;
+use quell::{Cost, Limit, Limiter, Query};
 use quell_conformance::{Carries, same_as_model_in_micros};
+use quell_core::rule::{DomainRules, Rule};
 use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
 use quell_testkit::redis::{self, Options};
 use quell_testkit::wait::until;
@@ -338,5 +341,47 @@ async fn a_cluster_that_is_down_is_told_as_such() {
             subject.try_acquire(&query).await.is_ok()
         })
         .await;
+    }
+}
+
+/// Under limits with an overdraft, a call that a limit in another slot refuses is remembered in all of them, so that its
+/// refund lets nobody in.
+#[tokio::test]
+async fn refunds_of_refused_calls_let_nobody_in_over_many_slots() {
+    let cluster = Cluster::start(0);
+    let limiter = Limiter::new(cluster.store().build());
+    let budget = |name: &str, per: &str, limit: u64| {
+        let window = Limit::calendar_window(limit, CalendarUnit::Year, "UTC").overdraft();
+        Rule::new(name, window).unwrap().per(per)
+    };
+    let rules = vec![budget("wide", "user", 100), budget("narrow", "tenant", 1)];
+    limiter
+        .set_rules(vec![DomainRules::new("d", rules)])
+        .unwrap();
+    // Many users, so that both keys are in one slot for few of them.
+    for user in 0..8 {
+        let user = format!("user-{user}");
+        let tenant = format!("of-{user}");
+        let call = |cost| {
+            let query = Query::new("d")
+                .entry("user", user.clone())
+                .entry("tenant", tenant.clone());
+            query.cost(Cost::new(cost).unwrap())
+        };
+        // It crosses the narrow limit; what begins above that is remembered.
+        assert!(!limiter.try_acquire(&call(2)).await.unwrap().is_allow());
+        let left = async || {
+            let verdict = limiter.peek(&call(1)).await.unwrap();
+            let wide = verdict.decisions.iter().find(|one| *one.rule == *"wide");
+            wide.unwrap().decision.remaining
+        };
+        let before = left().await;
+        for _ in 0..3 {
+            assert!(!limiter.try_acquire(&call(10)).await.unwrap().is_allow());
+        }
+        for _ in 0..3 {
+            limiter.administer(&call(10), Action::Refund).await.unwrap();
+        }
+        assert_eq!(left().await, before, "{user}");
     }
 }

@@ -123,6 +123,13 @@ local function is_in_time(state)
   return #head <= 33 or (mono <= unpack('>d', head, 34) and state.holds.n == 0)
 end
 
+-- A call that was charged at `at`, and that a limit in another slot refuses, is remembered as refused.
+local function remembered(ask, usage, at)
+  if usage.at <= at or usage.at - ask.longest > at then return usage end
+  local units = min(usage.used, ask.cost)
+  return {at = usage.at, used = usage.used - units, refused = min((usage.refused or 0) + ask.cost, WIDE)}
+end
+
 -- Forgives, bans, lifts, carries over, reads bans, takes back what a refused set charged, or a server charged in
 -- advance, or gives back what a caller does (16).
 local function administer(states, stream)
@@ -156,7 +163,9 @@ local function administer(states, stream)
       lefts[i] = pack('>d', left)
     elseif op == 7 and state.usage and not state.is_changed and is_in_time(state) then
       local owed = state.usage.as_of
-      if ask.limit.warm then
+      if ask.limit.overdraft then
+        state.usage = remembered(ask, state.usage, length)
+      elseif ask.limit.warm then
         state.usage = warming.refund(ask, state.usage, state.units, length)
       else
         state.usage = give_back(ask.limit, ask, state.usage, length)
