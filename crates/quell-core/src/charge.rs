@@ -751,6 +751,11 @@ pub fn ban(state: &mut State, limit: &Limit, at: &At, length: Duration) {
     let now = at.now;
     let record = state.ban.get_or_insert_default();
     let record: &mut BanRecord = record;
+    // Its quiet time so far is measured by the length of the ban before.
+    if let Some(ban) = limit.ban() {
+        Ban::clamp(record, now.monotonic);
+        ban.settle(record, now.monotonic);
+    }
     record.length = length;
     record.until = now.monotonic.saturating_add(length);
     record.quiet_since = record.until;

@@ -106,7 +106,9 @@ local function decide_rates()
 
   -- Where a limit has an overdraft, a refusal is charged or remembered.
   for _, state in ipairs(states) do
-    if op == 1 and state.ask.limit.overdraft and not (passes and state.fits) then return nil end
+    if op == 1 and state.ask.limit.overdraft and not (passes and state.fits and not state.is_banned) then
+      return nil
+    end
   end
 
   -- Per limit: 1 if the cost fits, plus 2 if a ban is in force, plus 4 if it began with this call; three

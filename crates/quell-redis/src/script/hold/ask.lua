@@ -152,6 +152,7 @@ local function administer(states, stream)
       end
     elseif op == 3 then
       state.ban = state.ban or no_ban()
+      settle_ban(ask, state.ban)
       state.ban.length, state.ban.till, state.ban.quiet = length, mono + length, mono + length
       timelines.postpone(state)
       changed = changed + 1
