@@ -257,7 +257,7 @@ pub(crate) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
             continue;
         };
         if random.one_in(12) {
-            let action = random_action(&mut random);
+            let action = random_action(&mut random, now);
             by_hand(&subject, &model, &query, action, &told).await;
             continue;
         }

@@ -14,6 +14,7 @@ use quell::calendar::SystemCalendar;
 use quell::clock::{Clock, ManualClock};
 use quell::store::{Action, AdminStore, Charges, HoldStore, Placed, Store, StoreError};
 use quell::{AskError, Limiter};
+use quell_core::adjustment::{Adjustment, IssuedReservation};
 use quell_core::charge::{LimitSet, Operation};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
@@ -84,7 +85,15 @@ fn later(now: Now, by: Duration) -> Now {
 pub async fn same_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
     let subject = limiter(store, start());
     let model = ModelStore::default();
-    same_as(subject, model, seed, steps, random_rules, VerdictResult::eq).await;
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        (random_rules, 40),
+        VerdictResult::eq,
+    )
+    .await;
 }
 
 /// [`same_as_model`] for a store that remembers refusals, made by `build` with the clock of its limiter: a
@@ -101,10 +110,19 @@ pub async fn remembers_as_model<S: AdminStore>(
     let clock = Arc::new(ManualClock::new(start()));
     let subject = (limiter_by(build(Arc::clone(&clock) as _), &clock), clock);
     let model = ModelStore::default();
-    same_as(subject, model, seed, steps, random_rules, is_remembered).await;
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        (random_rules, 40),
+        is_remembered,
+    )
+    .await;
 }
 
-/// As [`same_as_model`], under limits with an overdraft, which refusals change.
+/// As [`same_as_model`], under fixed windows, which estimates are settled in, and most with an overdraft, which
+/// refusals change.
 ///
 /// # Panics
 /// As [`same_as_model`].
@@ -115,13 +133,13 @@ pub async fn overdraws_as_model<S: AdminStore>(store: S, seed: u64, steps: usize
         model,
         seed,
         steps,
-        random_budgets,
+        (random_budgets, 8),
         VerdictResult::eq,
     )
     .await;
 }
 
-/// As [`same_as_model_in_micros`], under limits with an overdraft, which refusals change.
+/// As [`same_as_model_in_micros`], under the rules of [`overdraws_as_model`].
 ///
 /// # Panics
 /// As [`same_as_model`].
@@ -138,7 +156,7 @@ pub async fn overdraws_as_model_in_micros<S: AdminStore>(
         model,
         seed,
         steps,
-        random_budgets,
+        (random_budgets, 8),
         VerdictResult::eq,
     )
     .await;
@@ -172,7 +190,15 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
 ) {
     let model = InMicros(ModelStore::new(carries));
     let subject = limiter(store, start());
-    same_as(subject, model, seed, steps, random_rules, VerdictResult::eq).await;
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        (random_rules, 40),
+        VerdictResult::eq,
+    )
+    .await;
 }
 
 /// Returns true if `told` follows from an earlier refusal if the correct answer is now `known`: its wait
@@ -197,7 +223,7 @@ async fn same_as<S: AdminStore, M: AdminStore>(
     model: M,
     seed: u64,
     steps: usize,
-    rules: impl Fn(&mut Random) -> Vec<DomainRules>,
+    (rules, one_action_in): (impl Fn(&mut Random) -> Vec<DomainRules>, u64),
     is_same: impl Fn(&VerdictResult, &VerdictResult) -> bool,
 ) {
     let mut random = Random::new(seed);
@@ -211,8 +237,8 @@ async fn same_as<S: AdminStore, M: AdminStore>(
         clock.set(now);
         model_clock.set(now);
         let query = random_query(&mut random);
-        if random.one_in(40) {
-            let action = random_action(&mut random);
+        if random.one_in(one_action_in) {
+            let action = random_action(&mut random, now);
             let got = subject.administer(&query, action).await;
             let expected = model.administer(&query, action).await;
             assert_eq!(
@@ -368,16 +394,36 @@ fn random_query(random: &mut Random) -> Query<'static> {
     Query::with_descriptors("d", descriptors.collect())
 }
 
-fn random_action(random: &mut Random) -> Action<'static> {
-    match random.below(4) {
+fn random_action(random: &mut Random, now: Now) -> Action<'static> {
+    match random.below(6) {
         0 => Action::Forgive,
         1 => Action::Lift,
         2 => Action::Refund,
+        3 | 4 => Action::Adjust(random_adjustment(random, now)),
         _ => {
             let reasons = [None, Some("tries passwords"), Some("1 \u{e9}")];
             let length = Duration::from_millis(1 + random.below(5_000));
             Action::Ban(length, reasons[random.index(reasons.len())])
         }
+    }
+}
+
+fn random_adjustment(random: &mut Random, now: Now) -> Adjustment {
+    let units = i64::try_from(random.below(8)).unwrap_or(0);
+    let ago = match random.below(3) {
+        0 => Duration::ZERO,
+        1 => Duration::from_millis(random.below(3_000)),
+        _ => Duration::from_secs(random.below(7_200)),
+    };
+    // Few ids, so that some of them come again.
+    let reservation = IssuedReservation {
+        id: u128::from(random.below(12)),
+        charged: now.wall.saturating_sub(ago),
+        ttl: Duration::from_secs(1 + random.below(300)),
+    };
+    Adjustment {
+        difference: if random.one_in(2) { units } else { -units },
+        reservation: (!random.one_in(4)).then_some(reservation),
     }
 }
 

@@ -10,6 +10,7 @@ use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, BanPlace, BanSource, Banned, Charges, Finished,
     HoldStore, KeyView, LeaseStore, Paid, Placed, Store, StoreError, StoreResult, Totals,
 };
+use quell_core::adjustment::adjust;
 use quell_core::algorithm::At;
 use quell_core::charge::{Entry, LimitSet, Operation, ban, decide, lift, pay, refund, take_back};
 use quell_core::claim::Claim;
@@ -85,6 +86,8 @@ pub(crate) struct Model {
     pub(crate) ids: Ids,
     /// Charged part of totals, by key and id.
     totals: BTreeMap<(Vec<u8>, u128), u64>,
+    /// Until when the ids of settled reservations are known, by key and id.
+    settled: BTreeMap<(Vec<u8>, u128), Monotonic>,
     /// An operator's reasons, by key, with the ends of their bans.
     reasons: BTreeMap<Vec<u8>, (Monotonic, Box<str>)>,
     pub(crate) calendar: Arc<SystemCalendar>,
@@ -341,6 +344,20 @@ impl AdminStore for ModelStore {
                 Action::Refund => {
                     let state = &mut state;
                     refund(now, &mut Entry { charge, state })
+                }
+                Action::Adjust(adjustment) => {
+                    let is_first = adjustment.reservation.is_none_or(|one| {
+                        let until = now.monotonic.saturating_add(one.ttl);
+                        let id = (key.clone(), one.id);
+                        let known = model.settled.get(&id);
+                        let is_known = known.is_some_and(|end| *end > now.monotonic);
+                        if !is_known {
+                            model.settled.insert(id, until);
+                        }
+                        !is_known
+                    });
+                    let state = &mut state;
+                    is_first && adjust(now, &adjustment, &mut Entry { charge, state })
                 }
                 Action::Forgive => {
                     let used = state.time_to_own_rest(&charge.active.limit, now);

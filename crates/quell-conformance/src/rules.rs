@@ -147,7 +147,7 @@ fn warm(random: &mut Random) -> Result<Limit, LimitError> {
         .build()
 }
 
-/// The same rules, whose limits are budgets on the calendar with an overdraft, some of them with bans.
+/// The same rules, whose limits are fixed windows, half of them on the calendar with an overdraft, some with bans.
 pub(crate) fn random_budgets(random: &mut Random) -> Vec<DomainRules> {
     let mut rules = random_rules(random);
     for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
@@ -159,8 +159,14 @@ pub(crate) fn random_budgets(random: &mut Random) -> Vec<DomainRules> {
             let units = [CalendarUnit::Second, CalendarUnit::Hour, CalendarUnit::Day];
             let unit = units.get(random.index(units.len())).copied();
             let unit = unit.unwrap_or(CalendarUnit::Day);
-            let budget = Limit::calendar_window(limit.max(), unit, "Europe/Berlin").overdraft();
-            let budget = budget.build().map(|budget| match limit.ban() {
+            let budget = Limit::calendar_window(limit.max(), unit, "Europe/Berlin");
+            let budget = match random.below(4) {
+                0 => budget.build(),
+                1 => Limit::fixed_window(limit.max(), Duration::from_secs(1 + random.below(900)))
+                    .build(),
+                _ => budget.overdraft().build(),
+            };
+            let budget = budget.map(|budget| match limit.ban() {
                 Some(ban) => budget.with_ban(ban.clone()),
                 None => budget,
             });

@@ -152,6 +152,15 @@ pub struct Edges {
 }
 
 impl Edges {
+    /// The start of the window that holds `wall`.
+    pub(crate) fn start_at(&self, wall: Wall) -> Wall {
+        if wall < self.end {
+            self.start
+        } else {
+            self.end
+        }
+    }
+
     /// The end of the window that holds `wall`.
     pub(crate) fn end_at(&self, wall: Wall) -> Wall {
         if wall < self.end {

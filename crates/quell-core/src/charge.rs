@@ -12,6 +12,7 @@ use core::time::Duration;
 
 use crate::account::Account;
 use crate::actual::CostOrigin;
+use crate::adjustment::Adjustment;
 use crate::algorithm::{At, Edges, Engine, Mechanics, each};
 use crate::ban::{Ban, BanRecord};
 use crate::cost::Cost;
@@ -728,6 +729,9 @@ pub enum Action<'a> {
     Lift,
     /// Give the cost of each charge back, to what was refused first ([`refund`]).
     Refund,
+    /// Correct an estimate ([`adjust`](crate::adjustment::adjust)). A key whose limit is no fixed window, or on which
+    /// that was done before, stays as it is.
+    Adjust(Adjustment),
 }
 
 impl Action<'_> {

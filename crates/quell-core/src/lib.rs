@@ -19,6 +19,7 @@ pub mod account;
 pub mod actual;
 #[doc(hidden)]
 pub mod address;
+pub mod adjustment;
 pub mod algorithm;
 pub mod ban;
 #[doc(hidden)]

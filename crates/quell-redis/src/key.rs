@@ -72,6 +72,12 @@ impl Names {
         [&self.prefix, b"paid:".as_slice(), state, &id.to_be_bytes()].concat()
     }
 
+    /// The name of the record that the reservation `id` was settled, in the slot of the state with this `name`.
+    pub(crate) fn settled(&self, name: &[u8], id: u128) -> Vec<u8> {
+        let state = name.get(self.prefix.len()..).unwrap_or(name);
+        [&self.prefix, b"done:".as_slice(), state, &id.to_be_bytes()].concat()
+    }
+
     /// The name of an operator's reason for the ban in the state with this `name`, in the same slot.
     pub(crate) fn ban_reason(&self, name: &[u8]) -> Vec<u8> {
         let state = name.get(self.prefix.len()..).unwrap_or(name);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use quell_core::adjustment::Adjustment;
 use quell_core::time::{Now, Wall};
 
 use crate::encode::{NONE, micros_up, number};
@@ -41,6 +42,7 @@ pub(crate) enum Opcode {
     Sync = 14,
     ListHolds = 15,
     GiveBack = 16,
+    Adjust = 17,
 }
 
 impl StoreClock {
@@ -48,7 +50,7 @@ impl StoreClock {
     /// store's clock.
     pub(crate) fn head(self, opcode: Opcode, length: Duration, now: Now) -> Vec<u8> {
         let mut head = vec![opcode as u8];
-        let is_short = !matches!(opcode, Opcode::Ban | Opcode::Refund);
+        let is_short = !matches!(opcode, Opcode::Ban | Opcode::Refund | Opcode::Adjust);
         let length = number(micros_up(length));
         let micros = |nanos: u64| number(nanos / 1_000);
         match self {
@@ -68,6 +70,22 @@ impl StoreClock {
     pub(crate) fn return_head(self, charged: Wall, until: Wall, now: Now) -> Vec<u8> {
         let mut head = self.head(Opcode::Refund, charged.since(Wall::ORIGIN), now);
         head.extend_from_slice(&number(until.as_nanos() / 1_000));
+        head
+    }
+
+    /// The first argument of a script that adjusts what keys have used.
+    pub(crate) fn adjust_head(self, adjustment: &Adjustment, now: Now) -> Vec<u8> {
+        let mut head = self.head(Opcode::Adjust, Duration::ZERO, now);
+        let (charged, ttl) = match &adjustment.reservation {
+            Some(one) => (number(one.charged.as_nanos() / 1_000), one.ttl),
+            None => (NONE, Duration::ZERO),
+        };
+        let units = number(adjustment.difference.unsigned_abs());
+        let (more, less) = match adjustment.difference < 0 {
+            true => (number(0), units),
+            false => (units, number(0)),
+        };
+        head.extend_from_slice(&[charged, number(micros_up(ttl)), more, less].concat());
         head
     }
 

@@ -115,13 +115,20 @@ pub(crate) async fn administer(
     now: Now,
 ) -> Result<usize, Failure> {
     servers.apply_limit_changes().await?;
+    let request = ScriptRequest::new(servers, set);
     let (opcode, length) = match action {
         Action::Forgive => (Opcode::Forgive, Duration::ZERO),
         Action::Ban(length, _) => (Opcode::Ban, length),
         Action::Lift => (Opcode::Lift, Duration::ZERO),
         Action::Refund => (Opcode::GiveBack, Duration::ZERO),
+        Action::Adjust(adjustment) => {
+            let head = servers.clock.adjust_head(&adjustment, now);
+            let id = adjustment.reservation.map(|one| one.id);
+            let (changed, _) = request.administer_with(head, true, id).await?;
+            servers.note_charged(set, request.names);
+            return Ok(changed);
+        }
     };
-    let request = ScriptRequest::new(servers, set);
     let (changed, clocks) = request.administer(opcode, length, now).await?;
     if action == Action::Refund {
         servers.note_charged(set, request.names);
@@ -156,7 +163,7 @@ pub(crate) async fn give_back(
     servers.apply_limit_changes().await?;
     let request = ScriptRequest::new(servers, set);
     let head = servers.clock.return_head(charged, until, now);
-    request.administer_with(head, false).await?;
+    request.administer_with(head, false, None).await?;
     Ok(())
 }
 
@@ -381,14 +388,16 @@ impl<'a> ScriptRequest<'a> {
         let head = self.servers.clock.head(opcode, length, now);
         // Nothing is given back where something is held, so nobody's turn comes sooner by that.
         let calls_out = opcode != Opcode::GiveBack;
-        self.administer_with(head, calls_out).await
+        self.administer_with(head, calls_out, None).await
     }
 
-    /// If `calls_out`, callers that wait on a key are told to ask again.
+    /// If `calls_out`, callers that wait on a key are told to ask again. What adjusts keys for the reservation
+    /// `settled` does so once.
     async fn administer_with(
         &self,
         head: Vec<u8>,
         calls_out: bool,
+        settled: Option<u128>,
     ) -> Result<(usize, Vec<u64>), Failure> {
         let mut changed = 0;
         let mut clocks = vec![0; self.names.len()];
@@ -397,6 +406,12 @@ impl<'a> ScriptRequest<'a> {
             if calls_out {
                 let tag = self.servers.link.tag_of(args.key());
                 args.keys.push(self.servers.names.turn_stream(tag));
+            }
+            if let Some(id) = settled {
+                let names = args.keys.get(..group.len()).unwrap_or_default().iter();
+                let records = names.map(|name| self.servers.names.settled(name, id));
+                let records: Vec<_> = records.collect();
+                args.keys.extend(records);
             }
             let read = |reply: &Value| {
                 let mut reply = Reply::new(reply)?;

@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod adaptive;
 #[cfg(test)]
+mod adjustments;
+#[cfg(test)]
 mod answers;
 #[cfg(test)]
 mod bans;

@@ -17,7 +17,8 @@ local call, unpack, pack = redis.call, struct.unpack, struct.pack
 local sub, byte, floor = string.sub, string.byte, math.floor
 local head = ARGV[1]
 -- 0 peek, 1 acquire, 2 forgive, 3 ban, 4 lift, 5 carry, 6 look, 7 refund, 8 claim, 9 end, 10 advance,
--- 11 look up an id, 12 replace what cannot be read, 13 charge what fits, 14 charge what fits of a total
+-- 11 look up an id, 12 replace what cannot be read, 13 charge what fits, 14 charge what fits of a total,
+-- 15 list holds, 16 give back, 17 correct an estimate
 local op = byte(head, 1)
 
 local mono, wall, least, length = -1, -1, 0, 0

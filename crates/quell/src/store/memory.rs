@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quell_core::account::Account;
+use quell_core::adjustment::adjust;
 use quell_core::charge::{
     Charge, Charges, Entry, KeylessCharge, LimitSet, Operation, ban, decide_one, lift, refund,
 };
@@ -48,6 +49,7 @@ mod memory_holds;
 mod models;
 mod registry;
 mod set;
+mod settled;
 mod siphash;
 mod spill;
 mod sync;
@@ -62,6 +64,8 @@ pub use fingerprint::{Fingerprint, HashKey, PrintHasher};
 use hold_index::HoldIndex;
 pub use hold_index::{MAX_IDS, RETENTION};
 use registry::Registry;
+pub use settled::MAX_SETTLED;
+use settled::SettledIds;
 use sync::Mutex;
 pub(crate) use table::{Keeper, LoadKey, Table};
 use table::{LoadedState, PrefetchedKey};
@@ -82,6 +86,7 @@ pub struct MemoryStore {
     registry: Registry,
     names: Mutex<BanNames>,
     holds: HoldIndex,
+    settled: Mutex<SettledIds>,
     tickets: Arc<TicketIndex>,
     next_shard: AtomicUsize,
     /// The clock from which callers read, if known.
@@ -118,6 +123,7 @@ impl MemoryStore {
             registry: Registry::default(),
             names: Mutex::default(),
             holds: HoldIndex::new(),
+            settled: Mutex::default(),
             tickets: Arc::default(),
             next_shard: AtomicUsize::new(0),
             clock: None,
@@ -158,6 +164,7 @@ impl MemoryStore {
             if index.is_multiple_of(self.table.parts()) {
                 self.forget_outlived(now);
                 self.forget_names(now);
+                self.settled.lock().forget(now.monotonic);
             }
             gone += self.table.sweep(index, now, &keeper);
         }
@@ -617,14 +624,21 @@ impl AdminStore for MemoryStore {
                     let state = &mut held.state;
                     refund(now, &mut Entry { charge, state })
                 }
+                Action::Adjust(adjustment) => {
+                    let own = load_key.fingerprint;
+                    let issued = adjustment.reservation;
+                    let is_first = issued.is_none_or(|one| self.settled.lock().add(own, &one, now));
+                    let state = &mut held.state;
+                    is_first && adjust(now, &adjustment, &mut Entry { charge, state })
+                }
                 Action::Ban(length, reason) => {
                     why = reason;
                     ban(&mut held.state, limit, &at, length);
                     true
                 }
             });
-            // A refund leaves bans and their reasons as they are.
-            if action != Action::Refund {
+            // These leave bans and their reasons as they are.
+            if !matches!(action, Action::Refund | Action::Adjust(_)) {
                 let name = (key.as_bytes(), why, set.account());
                 self.remember(held.fingerprint, name, &held.state, now);
             }

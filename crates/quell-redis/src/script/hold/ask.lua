@@ -130,8 +130,38 @@ local function remembered(ask, usage, at)
   return {at = usage.at, used = usage.used - units, refused = min((usage.refused or 0) + ask.cost, WIDE)}
 end
 
+-- Corrects an estimate that was charged, of which the head has the instant (-1: nothing was charged) and for how long
+-- anything is given back, and the units that its call cost more and less. `record` says that this was done. Returns
+-- whether it is done now. The rules are those of crates/quell-core/src/adjustment.rs.
+local function adjust(state, record)
+  local ask, usage, kind = state.ask, state.usage, state.ask.limit.kind
+  local charged, ttl, more, less = unpack('>dddd', head, 34)
+  if record then
+    local known = redis.pcall('GET', record)
+    if type(known) == 'string' and #known == 8 and unpack('>d', known) > mono then return false end
+    call('PSETEX', record, expiry(ttl), pack('>d', mono + ttl))
+  end
+  if kind ~= FIXED and kind ~= CALENDAR then return false end
+  local counts = true
+  if charged >= 0 and wall - charged <= ttl then
+    if kind == FIXED then counts = usage and usage.at <= mono - max(wall - charged, 0)
+    else counts = (wall < ask.ends and ask.starts or ask.ends) <= charged end
+  else
+    less = 0
+  end
+  if not counts then return true end
+  if more > 0 then
+    state.usage = take_units(ask, usage, more, true)
+    versions.count(state, more)
+  elseif less > 0 and usage then
+    usage.used = max(usage.used - less, 0)
+    if usage.used == 0 and not usage.refused then state.usage = nil end
+  end
+  return true
+end
+
 -- Forgives, bans, lifts, carries over, reads bans, takes back what a refused set charged, or a server charged in
--- advance, or gives back what a caller does (16).
+-- advance, gives back what a caller does (16), or corrects an estimate (17).
 local function administer(states, stream)
   local changed, lefts, holders = 0, {}, {}
   for i, state in ipairs(states) do
@@ -176,6 +206,7 @@ local function administer(states, stream)
       changed = changed + 1
       if state.holds.n == 0 then state.usage = give_back(ask.limit, ask, state.usage, wall) end
     end
+    if op == 17 and adjust(state, KEYS[#ARGV + i]) then changed = changed + 1 end
     if op ~= 6 then store(state) end
     -- Who waits asks again: a ban may last longer than it would wait, or its turn may come sooner.
     for at = 1, stream and state.holds.n or 0 do insert(holders, columns.name(state.holds, at)) end

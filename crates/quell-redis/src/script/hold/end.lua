@@ -273,7 +273,7 @@ if op == 14 then
 end
 
 -- An operator's command has the stream of waiters behind its states.
-local states, stream = {}, op >= 2 and op <= 4 and KEYS[#ARGV] or nil
+local states, stream = {}, (op >= 2 and op <= 4 or op == 17) and KEYS[#ARGV] or nil
 for i, key in ipairs(KEYS) do
   if key == stream then break end
   local ask = ARGV[i + 1] and charge(ARGV[i + 1])
@@ -293,7 +293,7 @@ for i, asked in ipairs(states) do
   states[i].units = ARGV[i + 1] and units_of(asked.ask) or 1
 end
 if op == 15 then return list_holds(states) end
-if op > 1 and op < 13 or op == 16 then return administer(states, stream) end
+if op > 1 and op < 13 or op > 15 then return administer(states, stream) end
 local passes = judge(states)
 if op == 13 then
   -- Charges as much as fits of what was admitted during an outage, and refuses nobody. A larger version

@@ -99,6 +99,8 @@ fn message(action: Action<'_>, is_changed: Option<bool>) -> String {
         (Action::Lift, Some(false)) => "there was no ban to lift".to_owned(),
         (Action::Refund, None | Some(true)) => "cost given back".to_owned(),
         (Action::Refund, Some(false)) => "there was no use to give back".to_owned(),
+        (Action::Adjust(_), None | Some(true)) => "estimate settled".to_owned(),
+        (Action::Adjust(_), Some(false)) => "there was no estimate to settle".to_owned(),
         (Action::Forgive, None | Some(true)) => "use forgiven".to_owned(),
         (Action::Forgive, Some(false)) => "there was no use to forgive".to_owned(),
     };
