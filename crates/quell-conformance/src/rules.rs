@@ -222,6 +222,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         nodes: None,
         group: None,
         max_hold: DEFAULT_MAX_HOLD,
+        reserve: None,
         refusal_page: None,
     }
 }
@@ -342,6 +343,7 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         nodes: None,
         group: None,
         max_hold: DEFAULT_MAX_HOLD,
+        reserve: None,
         refusal_page: None,
     }
 }

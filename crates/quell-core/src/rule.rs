@@ -22,12 +22,14 @@ use crate::refusal_page::RefusalPage;
 mod index;
 mod matcher;
 mod pattern;
+mod reserve;
 mod selector;
 mod set;
 mod shared;
 
 pub use matcher::{Matcher, Patterns};
 pub use pattern::{DescriptorReader, Pattern};
+pub use reserve::Reserve;
 pub use selector::{Select, Selector};
 pub use set::{
     ActiveRule, CalendarEdges, Changes, DomainRules, DroppedLimit, LimitIds, REMEMBERED,
@@ -80,6 +82,8 @@ pub struct Rule {
     pub group: Option<Arc<str>>,
     /// The longest that a reservation may last, at most [`MAX_HOLD`](crate::hold::MAX_HOLD).
     pub max_hold: Duration,
+    /// The entries by which Envoy's calls reserve an estimate and settle it. All limits of such a rule are fixed windows.
+    pub reserve: Option<Arc<Reserve>>,
     /// The status and body of a refusal to an end user, in place of the usual ones.
     pub refusal_page: Option<Arc<RefusalPage>>,
 }
@@ -294,6 +298,7 @@ impl Rule {
             nodes: None,
             group: None,
             max_hold: DEFAULT_MAX_HOLD,
+            reserve: None,
             refusal_page: None,
         })
     }

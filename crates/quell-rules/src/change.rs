@@ -168,6 +168,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("on_failure", old.on_failure != new.on_failure),
         ("group", before.group != after.group),
         ("max_hold", before.max_hold != after.max_hold),
+        ("reserve", before.reserve != after.reserve),
         ("refusal page", before.refusal_page != after.refusal_page),
     ];
     let differing = all.iter().filter(|(_, differs)| *differs);

@@ -47,6 +47,7 @@ tables! {
     REFILL: "A refill",
     PREFIX: "A prefix",
     ADAPTIVE: "An adaptive maximum",
+    RESERVATION: "A reservation",
     BAN: "A ban",
     SCENARIOS: "A scenario file",
     TEST: "A test",

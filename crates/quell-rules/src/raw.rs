@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quell_core::cost::Cost;
 use quell_core::hold::MAX_HOLD;
-use quell_core::rule::{EmptyValue, Matcher, OnMissing, Per};
+use quell_core::rule::{EmptyValue, Matcher, OnMissing, Per, Reserve};
 
 use crate::cursor::{Cursor, Fields, Shape, TESTS};
 use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, RULE};
@@ -19,6 +19,7 @@ mod limit;
 mod matching;
 mod policy;
 mod refusal_page;
+mod reserve;
 
 pub(crate) use gateway_entries::{default_prefix, is_gateway_entry};
 pub use gateway_entries::{meant_entry, wrong_address};
@@ -64,6 +65,7 @@ pub(crate) struct RawRule {
     pub(crate) shadow: Option<Spanned<bool>>,
     pub(crate) policy: RawPolicy,
     pub(crate) max_hold: Option<Spanned<Duration>>,
+    pub(crate) reserve: Option<Spanned<Reserve>>,
     pub(crate) page: RawRefusalPage,
     /// True if a problem in the rule was already reported.
     pub(crate) broken: bool,
@@ -174,6 +176,9 @@ impl RawRule {
             shadow: fields.read("shadow", sink, flag),
             policy: RawPolicy::read(&fields, sink),
             max_hold: fields.read("max_hold", sink, max_hold),
+            reserve: fields
+                .get("reserve")
+                .and_then(|it| reserve::read(&it, sink)),
             page: RawRefusalPage::read(&fields, sink),
             broken: false,
         };

@@ -21,6 +21,7 @@ mod gateway;
 mod limit;
 mod policy;
 mod redundant;
+mod reserve;
 
 /// The domains of all documents read so far.
 #[derive(Debug, Default)]
@@ -37,6 +38,7 @@ pub(crate) struct Domains {
     /// The domain and the place of each limit that a fleet shares, by its name there.
     shared: HashMap<String, (Arc<str>, String)>,
     redundancies: redundant::Redundancies,
+    reserves: reserve::Reserves,
     /// The entry that keeps the keys of each domain together, as in its first document.
     together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
@@ -72,6 +74,7 @@ impl Domains {
             }
             if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
                 self.claim_shared(domain, &rule, raw, sink);
+                self.reserves.agree(domain, raw, sink);
                 self.redundancies.check(domain, &rule, &raw.span, sink);
                 self.rules(domain).push(rule);
             }
@@ -188,6 +191,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     let limits = (effect.as_ref(), overrides.as_slice());
     let policy = policy::policy(raw, &document.policy, rule.as_ref(), limits, sink);
     policy::check_fleet_fields(raw, policy, sink);
+    reserve::check(raw, policy, limits, sink);
     if let Some(effect) = &effect {
         policy::check_shares(policy.on_failure, (effect, &raw.span), &overrides, sink);
     }
@@ -243,6 +247,10 @@ fn unplanned(
             .max_hold
             .as_ref()
             .map_or(DEFAULT_MAX_HOLD, |field| field.value),
+        reserve: raw
+            .reserve
+            .as_ref()
+            .map(|field| Arc::new(field.value.clone())),
         refusal_page: raw.page.resolve(),
     })
 }

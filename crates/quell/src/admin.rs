@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
+use quell_core::adjustment::Adjustment;
 use quell_core::charge::{Charges, LimitSet, Operation};
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::hold::HoldId;
-use quell_core::key::KeyName;
+use quell_core::key::{Key, KeyName};
 use quell_core::rule::{EmptyValue, OnMissing, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::Verdict;
@@ -98,6 +99,39 @@ impl<S: AdminStore> Limiter<S> {
             self.parts.waiters.wake(&ids.collect::<Vec<_>>());
         }
         Ok(changed)
+    }
+
+    /// Settles estimates that calls reserved: adjusts each key that the rules with
+    /// [`reserve`](quell_core::rule::Rule::reserve) would charge for `query`, by what `adjustment` returns for it. Returns
+    /// how many keys were adjusted, and not before.
+    ///
+    /// # Errors
+    /// As [`Limiter::try_acquire`].
+    pub async fn settle_estimates(
+        &self,
+        query: &Query<'_>,
+        adjustment: impl Fn(Key<'_>) -> Adjustment + Send,
+        now: Now,
+    ) -> Result<usize, AskError> {
+        let rules = self.parts.rules.load_full();
+        let set = rules.resolve_reserved(query, now, &self.parts.calendar);
+        let charges = set.charges().iter();
+        let all: Vec<_> = charges.map(|charge| adjustment(set.key(charge))).collect();
+        let (mut places, mut adjusted): (Vec<_>, _) = ((0..all.len()).collect(), 0);
+        // Mostly there is one for all keys.
+        while let Some(next) = places.first().and_then(|first| all.get(*first)) {
+            let (same, others): (Vec<_>, Vec<_>) = places
+                .iter()
+                .partition(|place| all.get(**place) == Some(next));
+            let mut part = set.clone();
+            part.keep(&same);
+            let action = Action::Adjust(*next);
+            adjusted += self
+                .administer_set(query.domain(), &part, action, now)
+                .await?;
+            places = others;
+        }
+        Ok(adjusted)
     }
 
     /// Returns the answer of one key of one rule to a call of the descriptor's cost; the key is named as

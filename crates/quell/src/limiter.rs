@@ -313,7 +313,7 @@ impl<S: Store> Limiter<S> {
     /// As [`Limiter::ask`], and returns the verdict on the whole query and one for each of its
     /// descriptors, in their order: that of the limits which apply to it. If a refusal that is
     /// remembered decides the query, the store is not asked about the other descriptors, so their
-    /// verdicts have no decisions.
+    /// verdicts have no decisions. The time is that of a shared store.
     ///
     /// # Errors
     /// As [`Limiter::ask`].
@@ -322,7 +322,7 @@ impl<S: Store> Limiter<S> {
         operation: Operation,
         query: &Query<'_>,
         now: Now,
-    ) -> Result<(Verdict, Vec<Verdict>), AskError> {
+    ) -> Result<(Verdict, Vec<Verdict>, Option<Wall>), AskError> {
         let rules = self.parts.rules.load_full();
         let set = self.plan(&rules, query, now)?;
         let id = permit_id(operation, query, &set);
@@ -334,7 +334,7 @@ impl<S: Store> Limiter<S> {
             degraded: answer.degraded,
             ..known.combine_descriptor(descriptor, &answer.decisions)
         });
-        Ok((verdict, each.collect()))
+        Ok((verdict, each.collect(), answer.store_time))
     }
 
     /// Resolves a query to its limit set. The only step from query to charges.

@@ -562,6 +562,7 @@ mod tests {
             nodes: None,
             group: None,
             max_hold: crate::hold::DEFAULT_MAX_HOLD,
+            reserve: None,
             refusal_page: None,
         }
     }

@@ -13,7 +13,7 @@ use smol_str::SmolStr;
 use super::index::{Index, OverrideIndex, conditions};
 use super::pattern::DescriptorReader;
 use super::selector::Selector;
-use super::{Effect, OnMissing, Override, Rule};
+use super::{Effect, OnMissing, Override, Reserve, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
 use crate::charge::{Charge, LimitSet};
@@ -136,6 +136,7 @@ struct Domain {
     selector: Option<Selector>,
     /// The rules, by their position, with a limit that needs a follow-up and is not in shadow.
     follow_ups: Vec<usize>,
+    reserve: Option<Arc<Reserve>>,
 }
 
 /// A rule whose limits have ids.
@@ -338,6 +339,8 @@ impl RuleSet {
             let rules = domain.rules.iter().enumerate();
             let rules = rules.filter(|(_, rule)| rule.needs_follow_up());
             domain.follow_ups = rules.map(|(position, _)| position).collect();
+            let mut rules = domain.rules.iter();
+            domain.reserve = rules.find_map(|active| active.rule.reserve.clone());
         }
         for (domain, old) in &self.domains {
             let names = next.domain(domain).iter().map(|new| &*new.rule.name);
@@ -414,6 +417,34 @@ impl RuleSet {
     #[must_use]
     pub fn selector(&self, domain: &str) -> Option<&Selector> {
         self.domains.get(domain)?.selector.as_ref()
+    }
+
+    /// The entries by which calls of `domain` reserve and settle, if it has rules with
+    /// [`reserve`](Rule::reserve).
+    #[must_use]
+    pub fn reserve(&self, domain: &str) -> Option<&Reserve> {
+        self.domains.get(domain)?.reserve.as_deref()
+    }
+
+    /// The charges of `query` under rules with [`reserve`](Rule::reserve).
+    #[must_use]
+    pub fn resolve_reserved<'r>(
+        &'r self,
+        query: &Query<'_>,
+        now: Now,
+        calendar: &impl CalendarEdges,
+    ) -> LimitSet<'r> {
+        let mut set = self.resolve(query, now, calendar);
+        let rules = self.domain(query.domain());
+        let reserves = |charge: &Charge<'_>| {
+            let active = rules.get(charge.tag as usize);
+            active.is_some_and(|active| active.rule.reserve.is_some())
+        };
+        let charges = set.charges().iter().enumerate();
+        let places = charges.filter(|(_, charge)| reserves(charge));
+        let places: Vec<usize> = places.map(|(place, _)| place).collect();
+        set.keep(&places);
+        set
     }
 
     /// All domains, by name.

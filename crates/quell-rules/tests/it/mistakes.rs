@@ -6,6 +6,7 @@
 mod document;
 mod limit;
 mod over;
+mod reserve;
 mod rule;
 mod scenario;
 mod yaml;
@@ -59,6 +60,11 @@ fn in_documents() {
 #[test]
 fn in_rules() {
     check(rule::TABLE, told_of_fields);
+}
+
+#[test]
+fn in_reservations() {
+    check(reserve::TABLE, told_of_fields);
 }
 
 #[test]

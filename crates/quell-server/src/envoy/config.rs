@@ -109,7 +109,7 @@ impl RateLimits<'_> {
         let (now, operation) = (self.0.limiter.now(), Operation::Acquire);
         let asked = self.0.limiter.ask_each(operation, query, now).await;
         let asked = self.0.traced(FailedCall::new(operation, query, now), asked);
-        let (verdict, each) = asked.map_err(|error| {
+        let (verdict, each, _) = asked.map_err(|error| {
             self.0.envoy.note_store_error();
             status(&self.0.ask_problem(&error, query.domain(), caller))
         })?;
@@ -161,7 +161,7 @@ impl RateLimits<'_> {
             .map_err(failed)?;
         self.0.note_change();
         let now = limiter.now();
-        let (_, each) = limiter
+        let (_, each, _) = limiter
             .ask_each(Operation::Peek, query, now)
             .await
             .map_err(failed)?;

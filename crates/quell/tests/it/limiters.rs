@@ -276,7 +276,7 @@ async fn each_descriptor_of_a_query_has_a_verdict() {
     let query = Query::with_descriptors("shop", descriptors);
     for asked in 1..=3 {
         let now = limiter.now();
-        let (verdict, each) = limiter
+        let (verdict, each, _) = limiter
             .ask_each(Operation::Acquire, &query, now)
             .await
             .unwrap();
@@ -300,6 +300,6 @@ async fn each_descriptor_of_a_query_has_a_verdict() {
     }
     let one = Query::new("shop").entry("user", "carol");
     let asked = limiter.ask_each(Operation::Peek, &one, limiter.now()).await;
-    let (verdict, each) = asked.unwrap();
+    let (verdict, each, _) = asked.unwrap();
     assert_eq!(each, [verdict]);
 }
