@@ -18,7 +18,7 @@ macro_rules! pages {
 }
 
 pages! {
-    "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "fields" "fleet"
+    "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "envoy-token-budgets" "fields" "fleet"
     "for-your-users" "gateways" "http" "limits" "observability" "operate" "production" "recipes" "redis" "resp"
     "rules" "security" "token-budgets" "tower" "troubleshooting"
 }

@@ -5,8 +5,10 @@ pub mod json;
 pub mod proto;
 mod reflection;
 mod request;
+mod reservation;
 mod response;
 
 pub use reflection::file_descriptors;
-pub use request::{OwnLimit, Part, Request, RequestError};
+pub use request::{OwnLimit, Part, Request, RequestError, SettledDescriptor};
+pub use reservation::{REFUSED, Reservation, ReservationKey, Settles, UNRESERVED, difference};
 pub use response::{Answer, Fields};

@@ -7,9 +7,11 @@ use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::query_bounds::{QueryError, check_descriptors, check_domain, push_entry};
+use quell_core::rule::Reserve;
 
 use crate::config::unique_name;
 use crate::proto::{self, RateLimitOverride, RateLimitRequest, RateLimitUnit};
+use crate::reservation::UNRESERVED;
 
 /// Bytes before the key of a limit that came with a descriptor, so that no key of `CL.THROTTLE` is the same by
 /// accident.
@@ -37,6 +39,11 @@ pub enum RequestError {
         "the limit of a descriptor has the unit {0}, which is none: write SECOND, MINUTE, HOUR, DAY, MONTH or YEAR"
     )]
     Unit(i32),
+    /// The phase of a reservation is none.
+    #[error(
+        "the entry {0:?} is {1:?}, which is no phase of a reservation: write reserve, or settle with apply_on_stream_done"
+    )]
+    Phase(String, String),
     /// The hits of a descriptor are to be taken back.
     #[error(
         "is_negative_hits is answered by limits of --envoy-config alone, which remember what they refused: reserve the \
@@ -48,6 +55,8 @@ pub enum RequestError {
 /// A request of Envoy, read. Each of its descriptors is in one of the parts.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
+    /// The domain.
+    pub domain: &'a str,
     /// Number of descriptors.
     pub descriptors: usize,
     /// Descriptors with hits, which are charged together or not at all.
@@ -57,6 +66,10 @@ pub struct Request<'a> {
     pub checked: Part<'a>,
     /// Descriptors whose hits are given back.
     pub refunded: Part<'a>,
+    /// Places of the descriptors that reserve, which are charged or checked.
+    pub reserved: Vec<usize>,
+    /// Descriptors that settle what others reserved.
+    pub settled: Vec<SettledDescriptor<'a>>,
     /// Descriptors with a limit of their own, in their order.
     pub own_limits: Vec<OwnLimit>,
 }
@@ -67,6 +80,17 @@ pub struct Part<'a> {
     query: Query<'a>,
     /// Index of each of its descriptors in the request.
     places: Vec<usize>,
+}
+
+/// A descriptor that settles a reservation.
+#[derive(Clone, Debug)]
+pub struct SettledDescriptor<'a> {
+    /// The descriptor, alone.
+    pub query: Query<'a>,
+    /// The true cost, in units.
+    pub actual: u64,
+    /// What it settles.
+    pub id: &'a str,
 }
 
 /// A descriptor with a limit that came with it, which counts in place of the rules.
@@ -111,12 +135,15 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a message to a domain of rules.
+    /// Reads a message to a domain of rules, whose calls may reserve by these entries.
     ///
     /// # Errors
     /// [`RequestError`] for the first mistake.
-    pub fn read(message: &'a RateLimitRequest) -> Result<Self, RequestError> {
-        Self::read_for(message, false)
+    pub fn read(
+        message: &'a RateLimitRequest,
+        reserve: Option<&Reserve>,
+    ) -> Result<Self, RequestError> {
+        Self::read_for(message, false, reserve)
     }
 
     /// Reads a message to a domain of a [config](crate::config).
@@ -124,10 +151,14 @@ impl<'a> Request<'a> {
     /// # Errors
     /// [`RequestError`] for the first mistake.
     pub fn read_for_config(message: &'a RateLimitRequest) -> Result<Self, RequestError> {
-        Self::read_for(message, true)
+        Self::read_for(message, true, None)
     }
 
-    fn read_for(message: &'a RateLimitRequest, is_config: bool) -> Result<Self, RequestError> {
+    fn read_for(
+        message: &'a RateLimitRequest,
+        is_config: bool,
+        reserve: Option<&Reserve>,
+    ) -> Result<Self, RequestError> {
         let domain = message.domain.as_str();
         check_domain(domain).map_err(|error| match error {
             QueryError::EmptyDomain => RequestError::NoDomain,
@@ -137,7 +168,7 @@ impl<'a> Request<'a> {
             QueryError::NoDescriptor => RequestError::NoDescriptor,
             other => other.into(),
         })?;
-        let mut own_limits = Vec::new();
+        let (mut own_limits, mut reserved, mut settled) = (Vec::new(), Vec::new(), Vec::new());
         let [mut charged, mut checked, mut refunded] = [(); 3].map(|()| (Vec::new(), Vec::new()));
         for (place, one) in message.descriptors.iter().enumerate() {
             if one.is_negative_hits && !is_config {
@@ -145,6 +176,18 @@ impl<'a> Request<'a> {
             }
             let hits = hits(message.hits_addend, one);
             let mut descriptor = descriptor(one, hits)?;
+            match phase(one, reserve)? {
+                Some((Phase::Settle, id)) => {
+                    settled.push(SettledDescriptor {
+                        query: Query::with_descriptors(domain, vec![descriptor]),
+                        actual: hits.map_or(0, Cost::get),
+                        id,
+                    });
+                    continue;
+                }
+                Some((Phase::Reserve, _)) => reserved.push(place),
+                None => {}
+            }
             if let (Some(limit), false) = (&one.limit, one.is_negative_hits) {
                 own_limits.push(OwnLimit::new(domain, place, &descriptor, limit, hits)?);
                 continue;
@@ -161,12 +204,45 @@ impl<'a> Request<'a> {
             places.push(place);
         }
         Ok(Self {
+            domain,
             descriptors: message.descriptors.len(),
             charged: Part::new(domain, charged.0, charged.1),
             checked: Part::new(domain, checked.0, checked.1),
             refunded: Part::new(domain, refunded.0, refunded.1),
+            reserved,
+            settled,
             own_limits,
         })
+    }
+}
+
+/// Whether a descriptor reserves or settles.
+enum Phase {
+    Reserve,
+    Settle,
+}
+
+/// The phase of a descriptor, if it has one, and the reservation that it names.
+fn phase<'a>(
+    descriptor: &'a proto::Descriptor,
+    reserve: Option<&Reserve>,
+) -> Result<Option<(Phase, &'a str)>, RequestError> {
+    let entry = |name: &str| {
+        let mut entries = descriptor.entries.iter();
+        let entry = entries.find(|entry| entry.key == *name)?;
+        Some(entry.value.as_str())
+    };
+    let Some((reserve, phase)) = reserve.and_then(|one| Some((one, entry(&one.phase)?))) else {
+        return Ok(None);
+    };
+    let id = entry(&reserve.id).unwrap_or(UNRESERVED);
+    match phase {
+        "reserve" => Ok(Some((Phase::Reserve, id))),
+        "settle" => Ok(Some((Phase::Settle, id))),
+        _ => {
+            let (name, phase) = (reserve.phase.to_string(), phase.to_owned());
+            Err(RequestError::Phase(name, phase))
+        }
     }
 }
 
@@ -297,7 +373,7 @@ mod tests {
         let descriptors = vec![with_hits(7), with_hits(0), entries(&[("user", "b")])];
         for (of_request, rest) in [(0, 1), (1, 1), (9, 9)] {
             let message = message(descriptors.clone(), of_request);
-            let request = Request::read(&message).unwrap();
+            let request = Request::read(&message, None).unwrap();
             let costs = |part: &Part<'_>| {
                 let query = part.query().unwrap();
                 let costs = query.descriptors().iter().map(|one| one.cost.get());
@@ -312,7 +388,7 @@ mod tests {
     #[test]
     fn a_limit_of_its_own_stands_apart() {
         let message = message(vec![limited(5, 2), entries(&[]), limited(0, 1)], 3);
-        let request = Request::read(&message).unwrap();
+        let request = Request::read(&message, None).unwrap();
         assert_eq!(request.charged.places(), [1]);
         assert!(request.checked.query().is_none());
         let minute = Duration::from_secs(60);
@@ -374,7 +450,7 @@ mod tests {
             ),
             (message(vec![negative], 0), "/v1/reserve and /v1/settle"),
         ] {
-            let error = Request::read(&message).unwrap_err().to_string();
+            let error = Request::read(&message, None).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

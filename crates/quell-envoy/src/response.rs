@@ -199,6 +199,12 @@ impl Answer {
         self.statuses.get(place)
     }
 
+    /// Sets what Envoy keeps with the stream under `name`, and hands back when that ends.
+    pub fn set_reservation(&mut self, name: &str, reservation: String) {
+        let kind = Some(Kind::StringValue(reservation));
+        self.metadata.insert(name.to_owned(), Value { kind });
+    }
+
     fn note(&mut self, name: &str, kind: Kind) {
         let value = Value { kind: Some(kind) };
         self.metadata.entry(name.to_owned()).or_insert(value);
@@ -314,7 +320,7 @@ mod tests {
             descriptors,
             hits_addend: 0,
         };
-        let mut read = Request::read(&message).unwrap();
+        let mut read = Request::read(&message, None).unwrap();
         read.own_limits.remove(0)
     }
 

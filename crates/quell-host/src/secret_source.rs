@@ -42,6 +42,19 @@ impl SecretSource {
         }
     }
 
+    /// The text. Reads a file.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub fn text(&self) -> Result<String, String> {
+        match self {
+            Self::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read {}: {error}", path.display())),
+            Self::Variable(name) => std::env::var(name)
+                .map_err(|_| format!("the environment variable {name} has no text: set it")),
+        }
+    }
+
     /// The token of a node, or where it is read.
     ///
     /// # Errors

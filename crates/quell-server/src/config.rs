@@ -368,6 +368,11 @@ settings! {
         ///
         /// Default 10 s, as there (`STATS_FLUSH_INTERVAL`).
         envoy_statsd_interval<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_INTERVAL);
+        /// A file with the secret that signs reservations of rules with `reserve`, or env:NAME for a variable with it;
+        /// servers of one store have the same
+        ///
+        /// Default one that each start makes; beside a store such rules are refused without it.
+        envoy_secret<SOURCE>: Option<SecretSource> = None;
         /// Header fields that Envoy adds to answers: draft (RateLimit-Policy and RateLimit), ratelimit
         /// (RateLimit-Limit, -Remaining and -Reset), x-ratelimit, three names of one's own with commas, or
         /// off; all but off with Retry-After

@@ -30,6 +30,7 @@ use crate::shared::Shared;
 mod config;
 mod health;
 mod reflection;
+mod reservations;
 mod service;
 mod statistics;
 pub(crate) mod statsd;
@@ -37,6 +38,7 @@ pub(crate) mod web;
 pub(crate) mod xds;
 
 use health::ServiceHealth;
+pub(crate) use reservations::ReservationSigner;
 pub(crate) use statistics::Statistics;
 pub(crate) use xds::XdsLimits;
 

@@ -51,6 +51,9 @@ pub enum ServeError {
     /// This server cannot be a node of a fleet.
     #[error("this server cannot be a node of its fleet")]
     Fleet(#[from] FleetError),
+    /// The key that signs reservations cannot be had.
+    #[error("cannot use envoy_secret: {0}")]
+    EnvoySecret(String),
     /// A rule is sound and still cannot be followed on this machine.
     #[error("{0}")]
     Impossible(RulesError),

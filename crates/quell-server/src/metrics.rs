@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     pub(crate) resp: Arc<ListenerMetrics>,
     pub(crate) admin: Arc<ListenerMetrics>,
     pub(crate) envoy: Arc<ListenerMetrics>,
+    pub(crate) reservations: ReservationNumbers,
     /// RESP commands that were answered.
     pub(crate) commands: Tally<1>,
     /// Acquires that were answered degraded.
@@ -50,6 +51,32 @@ pub(crate) struct Metrics {
     pub(crate) spans_dropped: Number,
     /// 1 while the decision log cannot be written.
     pub(crate) log_failing: Number,
+}
+
+/// Reservations of Envoy's calls.
+#[derive(Debug, Default)]
+pub(crate) struct ReservationNumbers {
+    pub(crate) issued: Number,
+    pub(crate) refused: Number,
+    /// Settlements of what was issued.
+    pub(crate) settled: Number,
+    /// Settlements of calls that Envoy let pass without an answer.
+    pub(crate) unreserved: Number,
+    /// Settlements of what was not issued for the call.
+    pub(crate) unverified: Number,
+}
+
+impl ReservationNumbers {
+    /// All numbers with their names.
+    pub(crate) fn all(&self) -> [(&'static str, u64); 5] {
+        [
+            ("issued", self.issued.get()),
+            ("refused", self.refused.get()),
+            ("settled", self.settled.get()),
+            ("unreserved", self.unreserved.get()),
+            ("unverified", self.unverified.get()),
+        ]
+    }
 }
 
 impl Metrics {

@@ -48,6 +48,8 @@ pub(crate) struct RuleSources {
     is_shadow: bool,
     /// True if there is a shared store: then all rules declare what is answered while it does not answer.
     is_shared: bool,
+    /// True if servers of one store would not know each other's reservations.
+    lacks_secret: bool,
 }
 
 #[derive(Debug)]
@@ -116,6 +118,9 @@ impl RuleSources {
             needs_envoy: config.envoy_needs_config,
             is_shadow: config.shadow,
             is_shared: config.store.is_some(),
+            lacks_secret: config.store.is_some()
+                && config.envoy.is_some()
+                && config.envoy_secret.is_none(),
         })
     }
 
@@ -206,6 +211,11 @@ impl RuleSources {
         let mut loaded = self.load_with(None)?;
         if self.is_shared && !loaded.undeclared.is_empty() {
             return Err(loaded.undeclared);
+        }
+        if self.lacks_secret
+            && let Some(problem) = loaded.domains.iter().find_map(unsigned)
+        {
+            return Err(vec![problem]);
         }
         if self.is_shadow {
             force_shadow(&mut loaded.domains);
@@ -305,4 +315,16 @@ impl RuleSources {
                 .stores()
                 .any(|stored| stored.status().failure.is_some())
     }
+}
+
+/// Reports a rule of a domain that reserves, where no secret signs that.
+fn unsigned(domain: &DomainRules) -> Option<Problem> {
+    let mut rules = domain.rules.iter();
+    let rule = rules.find(|rule| rule.reserve.is_some())?;
+    let message = format!(
+        "rule {} has `reserve`, and the servers of a store settle each other's reservations: write envoy_secret, the \
+         same for all of them",
+        rule.name
+    );
+    Some(Problem::of_file(&domain.domain, message))
 }

@@ -24,7 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::{self, Statistics, xds};
+use crate::envoy::{self, ReservationSigner, Statistics, xds};
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -103,6 +103,7 @@ async fn start(
         directory,
         restored,
         history,
+        reservations,
     } = read(&config, &sources, clock.now()).await?;
     let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
@@ -147,6 +148,7 @@ async fn start(
         traces,
         by_hand: AtomicU64::new(0),
         envoy: Statistics::default(),
+        reservations,
     });
     describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
@@ -239,6 +241,7 @@ struct Files {
     directory: Option<Directory>,
     restored: Option<Restored>,
     history: History,
+    reservations: ReservationSigner,
 }
 
 /// Starts the node, whose file is in the data directory: it is made if it does not exist.
@@ -278,6 +281,7 @@ fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files,
         directory,
         restored,
         history: History::read(config),
+        reservations: ReservationSigner::open(config.envoy_secret.as_ref())?,
     })
 }
 

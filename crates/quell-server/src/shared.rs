@@ -16,7 +16,7 @@ use crate::candidate::Candidates;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::Statistics;
+use crate::envoy::{ReservationSigner, Statistics};
 use crate::fleet::FleetNode;
 use crate::health::{Health, Phase};
 use crate::history::History;
@@ -64,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) by_hand: AtomicU64,
     /// Statistics under the names of envoyproxy/ratelimit.
     pub(crate) envoy: Statistics,
+    pub(crate) reservations: ReservationSigner,
     /// None: this server is not a node of a fleet.
     pub(crate) node: Option<FleetNode>,
 }

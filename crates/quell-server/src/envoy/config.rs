@@ -3,10 +3,9 @@
 //! All descriptors of a call are charged in one step, by the rule of that service: one that begins within its limits
 //! is charged whole. A limit that came with a descriptor is charged by itself.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use quell::calendar::{CalendarEdges as _, SystemCalendar};
+use quell::calendar::CalendarEdges as _;
 use quell::store::Action;
 use quell::{Operation, Verdict};
 use quell_core::decision::{Decision, Outcome};
@@ -18,13 +17,11 @@ use quell_envoy::proto::{RateLimitRequest, RateLimitResponse};
 use quell_envoy::{Answer, Fields, Part, Request};
 use tonic::Status;
 
+use super::reservations::CALENDAR;
 use super::service::RateLimits;
 use super::{denied, status};
 use crate::access::Caller;
 use crate::shared::FailedCall;
-
-/// The calendar of the windows.
-static CALENDAR: LazyLock<SystemCalendar> = LazyLock::new(SystemCalendar::default);
 
 impl RateLimits<'_> {
     /// Answers a call on a domain with a tree, or on a domain that nobody knows.

@@ -18,6 +18,7 @@ use quell::{AskError, Operation, Query, Verdict};
 use quell_core::cost::Cost;
 use quell_core::rate_limit_fields::RateLimitItem;
 use quell_core::rule::{RuleSet, Selector};
+use quell_core::time::{Now, Wall};
 use quell_envoy::config::Tree;
 use quell_envoy::proto::{Message as _, RateLimitRequest, RateLimitResponse};
 use quell_envoy::{Answer, Fields, OwnLimit, Part, Request};
@@ -101,9 +102,14 @@ fn respond(answer: &RateLimitResponse) -> HttpResponse {
 pub(super) struct RateLimits<'s>(pub(super) &'s Shared);
 
 /// A part of a request that was answered.
-struct Answered<'q, 'a> {
+pub(super) struct Answered<'q, 'a> {
     query: &'q Query<'a>,
     verdict: Verdict,
+    /// The verdict on each descriptor.
+    pub(super) each: Vec<Verdict>,
+    /// Instant of the question.
+    pub(super) asked: Now,
+    pub(super) store_time: Option<Wall>,
 }
 
 impl RateLimits<'_> {
@@ -131,8 +137,19 @@ impl RateLimits<'_> {
             }
             return asked;
         }
-        let mut request =
-            Request::read(message).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.answer_rules(message, (caller, context), &rules).await
+    }
+
+    /// Answers a call on a domain of rules.
+    async fn answer_rules(
+        &self,
+        message: &RateLimitRequest,
+        (caller, context): (&Caller, Vec<u8>),
+        rules: &RuleSet,
+    ) -> Result<RateLimitResponse, Status> {
+        let reserve = rules.reserve(&message.domain);
+        let mut request = Request::read(message, reserve)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
         if !request.own_limits.is_empty() {
             // Limits that come with calls are those of the whole server, and so are the places for them.
             caller.check_whole().map_err(denied)?;
@@ -145,12 +162,18 @@ impl RateLimits<'_> {
                 return Err(status(&unsupported(rule, limit)));
             }
         }
+        if let Some(reserve) = reserve {
+            for settled in &mut request.settled {
+                caller.sign(&mut settled.query).map_err(denied)?;
+                self.settle(reserve, settled, caller).await?;
+            }
+        }
         let mut answer = Answer::new(request.descriptors);
         let checked = self.ask(
             Operation::Peek,
             &request.checked,
             caller,
-            (&rules, &mut answer),
+            (rules, &mut answer),
         );
         let checked = checked.await?;
         for own in &request.own_limits {
@@ -160,12 +183,17 @@ impl RateLimits<'_> {
             true => Operation::Peek,
             false => Operation::Acquire,
         };
-        let charged = self.ask(operation, &request.charged, caller, (&rules, &mut answer));
+        let charged = self.ask(operation, &request.charged, caller, (rules, &mut answer));
         let charged = charged.await?;
         if !answer.is_over() {
             for own in request.own_limits.iter().filter(|own| own.hits.is_some()) {
                 self.ask_own(Operation::Acquire, own, &mut answer).await?;
             }
+        }
+        if let Some(reserve) = reserve.filter(|_| !request.reserved.is_empty()) {
+            let is_refused = answer.is_over();
+            let issued = self.issue(reserve, &request, charged.as_ref(), rules, is_refused);
+            answer.set_reservation(&reserve.id, issued);
         }
         let answered: Vec<_> = checked.into_iter().chain(charged).collect();
         let refused = answered.iter().find(|one| !one.verdict.is_allow());
@@ -173,7 +201,7 @@ impl RateLimits<'_> {
         let fields = self.0.config.envoy_headers.fields();
         let items = match fields {
             Fields::Draft => { answered.iter() }
-                .flat_map(|one| RateLimitItem::for_verdict(&rules, one.query, &one.verdict))
+                .flat_map(|one| RateLimitItem::for_verdict(rules, one.query, &one.verdict))
                 .collect(),
             _ => Vec::new(),
         };
@@ -194,7 +222,7 @@ impl RateLimits<'_> {
         let now = self.0.limiter.now();
         let asked = self.0.limiter.ask_each(operation, query, now).await;
         let asked = self.0.traced(FailedCall::new(operation, query, now), asked);
-        let (verdict, each) =
+        let (verdict, each, store_time) =
             asked.map_err(|error| status(&self.0.ask_problem(&error, query.domain(), caller)))?;
         for ((place, descriptor), own) in part.places().iter().zip(query.descriptors()).zip(&each) {
             let binding = own.binding_rule();
@@ -202,7 +230,13 @@ impl RateLimits<'_> {
                 binding.and_then(|one| rules.limit_of(query.domain(), &one.rule, descriptor));
             answer.set(*place, own, limit);
         }
-        Ok(Some(Answered { query, verdict }))
+        Ok(Some(Answered {
+            query,
+            verdict,
+            each,
+            asked: now,
+            store_time,
+        }))
     }
 
     pub(super) async fn ask_own(

@@ -50,6 +50,10 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
         "quell_resp_commands_total counter RESP commands so far." = metrics.commands.sum(0);
     }
     upkeep(&mut text, &shared);
+    if shared.config.envoy.is_some() {
+        let about = "quell_envoy_reservations_total counter Reservations of Envoy's calls (reserve): those issued and refused when a call came, and settlements when its stream ended: of what was issued, of calls that Envoy let pass without an answer, and of what was issued for no such call.";
+        text.by(about, "event", metrics.reservations.all());
+    }
     if shared.config.has_envoy_limits() {
         shared.envoy.write(&mut text);
     }

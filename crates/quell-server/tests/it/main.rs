@@ -18,6 +18,7 @@ mod documented;
 mod envoy;
 mod envoy_config;
 mod envoy_reflection;
+mod envoy_reservations;
 mod envoy_transport;
 mod envoy_xds;
 mod fleet;

@@ -1,0 +1,190 @@
+//! Reservations: issues tokens for the estimates of calls, and settles them with the true costs when streams end.
+
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use quell::calendar::SystemCalendar;
+use quell::{Query, Verdict};
+use quell_core::adjustment::Adjustment;
+use quell_core::charge::Charge;
+use quell_core::descriptor::Descriptor;
+use quell_core::key::Key;
+use quell_core::on_failure::OnFailure;
+use quell_core::policy::Rung;
+use quell_core::rule::{Reserve, RuleSet};
+use quell_core::time::Wall;
+use quell_envoy::{REFUSED, Request, ReservationKey, SettledDescriptor, Settles, difference};
+use quell_host::secret_source::SecretSource;
+use tonic::Status;
+
+use super::service::{Answered, RateLimits};
+use super::status;
+use crate::access::Caller;
+use crate::error::ServeError;
+
+/// The shortest secret, in bytes: half as many of a hexadecimal one are random.
+const MIN_SECRET: usize = 32;
+
+/// The calendar of the windows.
+pub(super) static CALENDAR: LazyLock<SystemCalendar> = LazyLock::new(SystemCalendar::default);
+
+/// Signs the reservations of a server.
+#[derive(Debug)]
+pub(crate) struct ReservationSigner {
+    key: ReservationKey,
+    /// A number that no other reservation has, since it begins at random.
+    nonce: AtomicU64,
+}
+
+impl ReservationSigner {
+    /// A signer with this secret, or with one of its own. Reads a file.
+    pub(crate) fn open(secret: Option<&SecretSource>) -> Result<Self, ServeError> {
+        let (mut own, mut nonce) = ([0; MIN_SECRET], [0; 8]);
+        for random in [&mut own[..], &mut nonce] {
+            getrandom::fill(random).map_err(|error| ServeError::EnvoySecret(error.to_string()))?;
+        }
+        let key = match secret {
+            None => ReservationKey::new(&own),
+            Some(source) => {
+                let text = source.text().map_err(ServeError::EnvoySecret)?;
+                let text = text.trim();
+                if text.len() < MIN_SECRET {
+                    return Err(ServeError::EnvoySecret(format!(
+                        "{source} has {} bytes: write at least {MIN_SECRET}, such as those of `openssl rand -hex 32`",
+                        text.len()
+                    )));
+                }
+                ReservationKey::new(text.as_bytes())
+            }
+        };
+        Ok(Self {
+            key,
+            nonce: AtomicU64::new(u64::from_be_bytes(nonce)),
+        })
+    }
+}
+
+impl RateLimits<'_> {
+    /// What Envoy keeps with the stream of a call whose descriptors reserve: that the call was refused, or a token for
+    /// each of them.
+    pub(super) fn issue(
+        &self,
+        reserve: &Reserve,
+        request: &Request<'_>,
+        charged: Option<&Answered<'_, '_>>,
+        rules: &RuleSet,
+        is_refused: bool,
+    ) -> String {
+        let numbers = &self.0.metrics.reservations;
+        if is_refused {
+            numbers.refused.add(1);
+            return REFUSED.to_owned();
+        }
+        let parts = [&request.charged, &request.checked];
+        let described = parts.into_iter().flat_map(|part| {
+            let query = part.query().into_iter();
+            let descriptors = query.flat_map(|query| query.descriptors());
+            part.places().iter().zip(descriptors)
+        });
+        let reserving = described.filter(|(place, _)| request.reserved.contains(place));
+        let tokens = reserving.map(|(place, descriptor)| {
+            numbers.issued.add(1);
+            let mut places = request.charged.places().iter();
+            let verdict = charged.and_then(|charged| {
+                let index = places.position(|other| other == place)?;
+                Some((charged, charged.each.get(index)?))
+            });
+            self.token((request.domain, descriptor, reserve), verdict, rules)
+        });
+        tokens.collect::<Vec<_>>().join(".")
+    }
+
+    /// A token for a descriptor that was charged, if it was.
+    fn token(
+        &self,
+        call: (&str, &Descriptor<'_>, &Reserve),
+        charged: Option<(&Answered<'_, '_>, &Verdict)>,
+        rules: &RuleSet,
+    ) -> String {
+        let (domain, descriptor, _) = call;
+        let now = self.0.limiter.now();
+        let query = Query::with_descriptors(domain, vec![descriptor.clone()]);
+        let set = rules.resolve_reserved(&query, now, &*CALENDAR);
+        let own = |charge: &Charge<'_>| {
+            let rule = rules.domain(domain).get(charge.tag as usize)?.rule();
+            let (_, verdict) = charged?;
+            let mut decisions = verdict.decisions.iter();
+            let decision = decisions.find(|one| one.rule == rule.name)?.decision;
+            // While the store is gone, what is allowed and not shared is charged nowhere.
+            let is_local = charge.policy.rung == Rung::Local;
+            let is_shared = matches!(charge.policy.on_failure, Some(OnFailure::Share { .. }));
+            let is_charged = !verdict.degraded || is_local || is_shared;
+            (is_charged && decision.outcome.is_allow()).then_some(decision.reset_after)
+        };
+        let made: Vec<_> = (set.charges().iter())
+            .filter_map(|charge| Some((set.key(charge), own(charge)?)))
+            .collect();
+        let left = made.iter().map(|(_, reset_after)| *reset_after).min();
+        let at = charged.map_or(now.wall, |(charged, _)| charged.instant(now.wall, left));
+        let keys = made.into_iter().map(|(key, _)| key);
+        let nonce = self.0.reservations.nonce.fetch_add(1, Ordering::Relaxed);
+        let estimate = descriptor.cost.get();
+        (self.0.reservations.key).issue(call, (estimate, at), keys, nonce)
+    }
+
+    /// Settles what a descriptor names with its true cost.
+    pub(super) async fn settle(
+        &self,
+        reserve: &Reserve,
+        settled: &SettledDescriptor<'_>,
+        caller: &Caller,
+    ) -> Result<(), Status> {
+        let (query, numbers) = (&settled.query, &self.0.metrics.reservations);
+        let Some(descriptor) = query.descriptors().first() else {
+            return Ok(());
+        };
+        let call = (query.domain(), descriptor, reserve);
+        let read = self.0.reservations.key.read(call, settled.id);
+        match &read {
+            // It was counted when it was refused.
+            Settles::Refused => return Ok(()),
+            Settles::Unreserved => numbers.unreserved.add(1),
+            Settles::Unverified => numbers.unverified.add(1),
+            Settles::Issued(_) => numbers.settled.add(1),
+        }
+        let whole = Adjustment {
+            difference: difference(settled.actual, 0),
+            reservation: None,
+        };
+        let limiter = &self.0.limiter;
+        let adjusted = match read {
+            Settles::Issued(reservation) => {
+                let adjustment =
+                    |key: Key<'_>| reservation.adjustment(key, settled.actual, reserve);
+                limiter
+                    .settle_estimates(query, adjustment, limiter.now())
+                    .await
+            }
+            _ => {
+                limiter
+                    .settle_estimates(query, |_| whole, limiter.now())
+                    .await
+            }
+        };
+        adjusted.map_err(|error| status(&self.0.ask_problem(&error, query.domain(), caller)))?;
+        self.0.note_change();
+        Ok(())
+    }
+}
+
+impl Answered<'_, '_> {
+    /// An instant in the windows in which the call was charged, which are over in `left` at the earliest: that of a
+    /// shared store, or by the clock of this server, which now says `now`. A store in this process reads the clock
+    /// again when it charges, so that a window may begin after the call.
+    fn instant(&self, now: Wall, left: Option<Duration>) -> Wall {
+        let left = left.unwrap_or(Duration::MAX);
+        let last = self.asked.wall.saturating_add(left).shifted(-1);
+        self.store_time.unwrap_or_else(|| now.min(last))
+    }
+}
