@@ -20,6 +20,7 @@ mod by_grpc;
 mod envoy_actions;
 mod envoy_files;
 mod paths;
+mod token_budgets;
 mod traefik;
 
 pub(crate) use application::Application;
