@@ -1,7 +1,9 @@
 //! Requests of Envoy: whatever the message, each of its descriptors is in one part, within the bounds of a query.
 
 use prost::Message as _;
-use quell_core::query_bounds::{MAX_DESCRIPTORS, MAX_ENTRIES};
+use quell_core::descriptor::Descriptor;
+use quell_core::query_bounds::{MAX_DESCRIPTORS, MAX_ENTRIES, MAX_VALUE_BYTES};
+use quell_core::rule::Reserve;
 use quell_envoy::Request;
 use quell_envoy::proto::RateLimitRequest;
 
@@ -14,7 +16,12 @@ pub fn fuzz(bytes: &[u8]) {
     let Ok(message) = RateLimitRequest::decode(bytes) else {
         return;
     };
-    let read = [Request::read(&message), Request::read_for_config(&message)];
+    let reserve = Reserve::default();
+    let read = [
+        Request::read(&message, None),
+        Request::read(&message, Some(&reserve)),
+        Request::read_for_config(&message),
+    ];
     for request in read.iter().flatten() {
         check(&message, request);
     }
@@ -31,9 +38,14 @@ fn check(message: &RateLimitRequest, request: &Request<'_>) {
                 .iter()
                 .all(|one| one.entries().len() <= MAX_ENTRIES)
         );
+        let mut values = descriptors.iter().flat_map(Descriptor::entries);
+        assert!(values.all(|entry| entry.value.len() <= MAX_VALUE_BYTES));
     }
+    places.extend_from_slice(&request.ignored);
     places.extend(request.own_limits.iter().map(|own| own.place));
     places.sort_unstable();
-    assert!(places.iter().copied().eq(0..message.descriptors.len()));
+    assert!(places.is_sorted_by(|one, next| one < next));
+    let settled = request.settled.len();
+    assert_eq!(places.len() + settled, message.descriptors.len());
     assert!((1..=MAX_DESCRIPTORS).contains(&request.descriptors));
 }

@@ -1,4 +1,7 @@
 //! Request: a message of Envoy as what has to be charged, what is only checked, and limits that came with it.
+//!
+//! Envoy lets calls pass that its service cannot answer, so nothing that a visitor chooses may be a mistake: a value
+//! that is too long is shortened.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,8 +9,11 @@ use std::time::Duration;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::cost::Cost;
 use quell_core::descriptor::{Descriptor, Query};
-use quell_core::query_bounds::{QueryError, check_descriptors, check_domain, push_entry};
+use quell_core::query_bounds::{
+    MAX_VALUE_BYTES, QueryError, check_descriptors, check_domain, push_entry,
+};
 use quell_core::rule::Reserve;
+use sha2::{Digest as _, Sha256};
 
 use crate::config::unique_name;
 use crate::proto::{self, RateLimitOverride, RateLimitRequest, RateLimitUnit};
@@ -16,6 +22,12 @@ use crate::reservation::UNRESERVED;
 /// Bytes before the key of a limit that came with a descriptor, so that no key of `CL.THROTTLE` is the same by
 /// accident.
 const OWN_LIMIT: &[u8] = b"quell-envoy-own-limit\0";
+
+/// Bytes that stay of each end of a long value; between them is the hash of the whole.
+const KEPT: usize = (MAX_VALUE_BYTES - HASH) / 2;
+
+/// Bytes of the hash.
+const HASH: usize = 32;
 
 /// Reason why a message is not answered. The text says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +78,8 @@ pub struct Request<'a> {
     pub checked: Part<'a>,
     /// Descriptors whose hits are given back.
     pub refunded: Part<'a>,
+    /// Places of the descriptors that give nothing back: no hits, or those of a limit that came with them.
+    pub ignored: Vec<usize>,
     /// Places of the descriptors that reserve, which are charged or checked.
     pub reserved: Vec<usize>,
     /// Descriptors that settle what others reserved.
@@ -168,7 +182,8 @@ impl<'a> Request<'a> {
             QueryError::NoDescriptor => RequestError::NoDescriptor,
             other => other.into(),
         })?;
-        let (mut own_limits, mut reserved, mut settled) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut own_limits, mut settled) = (Vec::new(), Vec::new());
+        let (mut reserved, mut ignored) = (Vec::new(), Vec::new());
         let [mut charged, mut checked, mut refunded] = [(); 3].map(|()| (Vec::new(), Vec::new()));
         for (place, one) in message.descriptors.iter().enumerate() {
             if one.is_negative_hits && !is_config {
@@ -188,7 +203,11 @@ impl<'a> Request<'a> {
                 Some((Phase::Reserve, _)) => reserved.push(place),
                 None => {}
             }
-            if let (Some(limit), false) = (&one.limit, one.is_negative_hits) {
+            if one.is_negative_hits && (hits.is_none() || one.limit.is_some()) {
+                ignored.push(place);
+                continue;
+            }
+            if let Some(limit) = &one.limit {
                 own_limits.push(OwnLimit::new(domain, place, &descriptor, limit, hits)?);
                 continue;
             }
@@ -209,6 +228,7 @@ impl<'a> Request<'a> {
             charged: Part::new(domain, charged.0, charged.1),
             checked: Part::new(domain, checked.0, checked.1),
             refunded: Part::new(domain, refunded.0, refunded.1),
+            ignored,
             reserved,
             settled,
             own_limits,
@@ -267,9 +287,20 @@ fn descriptor(
             0 => Cow::Borrowed(key),
             earlier => Cow::Owned(unique_name(key, earlier).to_string()),
         };
-        push_entry(&mut descriptor, name, value.into())?;
+        push_entry(&mut descriptor, name, shortened(value))?;
     }
     Ok(descriptor)
+}
+
+/// A value within the bound of a query. A longer one keeps its ends, so that patterns for them match, and is another for
+/// each value.
+fn shortened(value: &[u8]) -> Cow<'_, [u8]> {
+    if value.len() <= MAX_VALUE_BYTES {
+        return value.into();
+    }
+    let (head, _) = value.split_at(KEPT);
+    let (_, tail) = value.split_at(value.len() - KEPT);
+    [head, &Sha256::digest(value), tail].concat().into()
 }
 
 impl OwnLimit {
@@ -399,6 +430,47 @@ mod tests {
         assert_eq!((own.place, own.window), (0, minute));
         assert_eq!(own.hits, Cost::new(3));
         assert_eq!((none.place, none.bucket.is_none()), (2, true));
+    }
+
+    #[test]
+    fn long_values_are_shortened_and_stay_apart() {
+        let long = |middle: &str| {
+            let value = "v".repeat(30_000);
+            format!("/head{value}{middle}{value}tail")
+        };
+        let [one, other] = ["a", "b"].map(long);
+        let read = |value: &str| {
+            let message = message(vec![entries(&[("path", value)])], 0);
+            let request = Request::read(&message, None).unwrap();
+            let query = request.charged.query().unwrap();
+            query.descriptors()[0].get("path").unwrap().to_vec()
+        };
+        let [one, other] = [one, other].map(|value| read(&value));
+        assert_ne!(one, other);
+        for value in [one, other] {
+            assert_eq!(value.len(), MAX_VALUE_BYTES);
+            assert!(value.starts_with(b"/head") && value.ends_with(b"tail"));
+        }
+        let whole = "v".repeat(MAX_VALUE_BYTES);
+        assert_eq!(read(&whole), whole.as_bytes());
+    }
+
+    #[test]
+    fn refunds_of_nothing_or_of_another_limit_give_nothing_back() {
+        let refund = |one| proto::Descriptor {
+            is_negative_hits: true,
+            ..one
+        };
+        let descriptors = vec![
+            refund(with_hits(0)),
+            refund(limited(5, 2)),
+            refund(with_hits(3)),
+        ];
+        let message = message(descriptors, 0);
+        let request = Request::read_for_config(&message).unwrap();
+        assert_eq!(request.ignored, [0, 1]);
+        assert_eq!(request.refunded.places(), [2]);
+        assert!(request.own_limits.is_empty() && request.charged.query().is_none());
     }
 
     /// The reference joins keys by `_`, so that (a, b_c) and (a_b, c) count together.

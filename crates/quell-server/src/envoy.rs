@@ -45,6 +45,9 @@ pub(crate) use xds::XdsLimits;
 /// The method of gRPC whose answer goes on for as long as its client listens.
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
+/// Bytes of a message that are always read: the bound of most gRPC servers.
+const LONGEST_MESSAGE: usize = 4 << 20;
+
 /// The routes of the listener that no other listener has.
 pub(crate) fn routes(shared: &Arc<Shared>) -> Router {
     let longest = shared.config.max_body_bytes;
@@ -98,7 +101,8 @@ async fn read(request: HttpRequest, shared: &Shared) -> Result<(Parts, BufferedB
     check_version(&request).map_err(|problem| reply::problem(&problem))?;
     let (head, body) = request.into_parts();
     let client = head.extensions.get::<Client>();
-    let bounds = shared.bodies(shared.config.max_body_bytes);
+    // Envoy lets a call pass that is refused here, and a visitor's header fields can be long.
+    let bounds = shared.bodies(shared.config.max_body_bytes.max(LONGEST_MESSAGE));
     match body::read(body, client, bounds).await {
         Ok(read) => Ok((head, read)),
         Err(problem) => Err(status(&problem).into_http()),

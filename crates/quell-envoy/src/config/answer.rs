@@ -62,7 +62,8 @@ impl HitCounts {
     }
 }
 
-/// Units after which a limit counts as near, computed in single precision as that service does.
+/// Units after which a limit counts as near, computed in single precision as that service does, where a limit above
+/// 2^24 may round up: never more than the limit.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -70,7 +71,8 @@ impl HitCounts {
     reason = "a limit of 32 bits, rounded as the other service rounds it"
 )]
 fn near_limit(limit: u64, ratio: f32) -> u64 {
-    f64::from(limit as f32 * ratio).floor() as u64
+    let near = f64::from(limit as f32 * ratio).floor() as u64;
+    near.min(limit)
 }
 
 /// Statuses of a call.
@@ -79,6 +81,8 @@ pub struct ConfigAnswer {
     statuses: Vec<DescriptorStatus>,
     /// Number of limits that are no quota and refuse.
     over: usize,
+    /// True if every descriptor without an unlimited limit is a quota.
+    is_quota: bool,
     /// Number of quotas, and of those that are used up.
     quotas: (usize, usize),
     /// The longest time to the end of a window that refuses.
@@ -88,9 +92,10 @@ pub struct ConfigAnswer {
 }
 
 impl ConfigAnswer {
-    /// The answer to so many descriptors, none of which has a limit.
+    /// The answer to so many descriptors, none of which has a limit yet; with `is_quota` all that they will have are
+    /// quotas.
     #[must_use]
-    pub fn new(descriptors: usize) -> Self {
+    pub fn new(descriptors: usize, is_quota: bool) -> Self {
         let status = DescriptorStatus {
             code: Code::Ok.into(),
             ..DescriptorStatus::default()
@@ -98,7 +103,8 @@ impl ConfigAnswer {
         Self {
             statuses: vec![status; descriptors],
             over: 0,
-            quotas: (0, 0),
+            is_quota,
+            quotas: (if is_quota { descriptors } else { 0 }, 0),
             wait: None,
             metadata: Struct::default(),
         }
@@ -117,8 +123,13 @@ impl ConfigAnswer {
             return;
         };
         let leaf = found.leaf;
+        let &LeafLimit::Window { requests, unit, .. } = &leaf.limit else {
+            status.limit_remaining = u32::MAX;
+            self.quotas.0 = self.quotas.0.saturating_sub(usize::from(self.is_quota));
+            return;
+        };
         let is_over = decision.is_some_and(|decision| !decision.outcome.is_allow());
-        self.quotas.0 += usize::from(leaf.is_quota);
+        self.quotas.0 += usize::from(leaf.is_quota && !self.is_quota);
         if is_over && !leaf.is_shadow {
             match leaf.is_quota {
                 true => self.quotas.1 += 1,
@@ -127,10 +138,6 @@ impl ConfigAnswer {
         } else if let Some(metadata) = &leaf.metadata {
             merge(&mut self.metadata, metadata);
         }
-        let &LeafLimit::Window { requests, unit, .. } = &leaf.limit else {
-            status.limit_remaining = u32::MAX;
-            return;
-        };
         let code = match is_over && !leaf.is_shadow {
             true => Code::OverLimit,
             false => Code::Ok,
@@ -154,7 +161,11 @@ impl ConfigAnswer {
 
     /// Sets the status of a descriptor with a limit that came with it.
     pub fn set_own(&mut self, place: usize, status: DescriptorStatus) {
-        self.over += usize::from(status.code() == Code::OverLimit);
+        let is_over = usize::from(status.code() == Code::OverLimit);
+        match self.is_quota {
+            true => self.quotas.1 += is_over,
+            false => self.over += is_over,
+        }
         if let Some(own) = self.statuses.get_mut(place) {
             *own = status;
         }
@@ -291,5 +302,15 @@ mod tests {
             assert_eq!(shadow, expected.0);
         }
         assert_eq!(near_limit(15, 0.8), 12);
+    }
+
+    /// In single precision 16,777,219 is 16,777,220.
+    #[test]
+    fn a_limit_that_rounds_up_is_near_at_the_limit() {
+        let limit = 16_777_219;
+        assert_eq!(near_limit(limit.into(), 1.0), u64::from(limit));
+        assert_eq!(near_limit(u32::MAX.into(), 1.0), u64::from(u32::MAX));
+        let counts = HitCounts::new((3, limit), &decision(false, 1), false, 1.0);
+        assert_eq!((counts.over, counts.near), (2, 0));
     }
 }

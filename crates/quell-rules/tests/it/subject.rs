@@ -192,7 +192,7 @@ impl Subject for Plain {
                     end_hold::forgive(state, limit, &charge.at(now));
                     used
                 }
-                Action::Refund | Action::Adjust(_) => return Err("no operator's".to_owned()),
+                Action::Adjust(_) => return Err("no operator's".to_owned()),
             });
         }
         let rest = keys.into_iter().zip(states);

@@ -43,7 +43,7 @@ impl RateLimits<'_> {
             query.set_context(context.clone());
             caller.sign(query).map_err(denied)?;
         }
-        let mut answer = ConfigAnswer::new(request.descriptors);
+        let mut answer = ConfigAnswer::new(request.descriptors, self.0.config.envoy_quota);
         let mut verdict = None;
         match tree {
             None if self.0.sources.lacks_config() => {

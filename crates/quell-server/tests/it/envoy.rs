@@ -111,6 +111,23 @@ pub(crate) fn metadata<'a>(answer: &'a RateLimitResponse, name: &str) -> Option<
         .as_ref()
 }
 
+/// Envoy lets calls pass that it gets no answer to, so a visitor's values are none that cannot be answered.
+#[test]
+fn values_of_any_length_are_limited() {
+    let server = Fixture::with_clock(RULES, ENVOY);
+    let ask = client(&server, None);
+    let long = "v".repeat(60_000);
+    let calls = [long.clone(), long.clone() + "x"].map(|user| {
+        let user = descriptor(&[("user", &*user)]);
+        let page = descriptor(&[("path", &*long)]);
+        message(&[&[user], &*vec![page; 9]].concat())
+    });
+    for call in calls {
+        let codes = [(); 3].map(|()| ask(call.clone()).unwrap().overall_code());
+        assert_eq!(codes, [Code::Ok, Code::Ok, Code::OverLimit]);
+    }
+}
+
 #[test]
 fn each_descriptor_has_a_status_in_order() {
     let server = Fixture::with_clock(RULES, ENVOY);

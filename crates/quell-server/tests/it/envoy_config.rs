@@ -368,9 +368,66 @@ fn refunds_undo_refusals_first() {
         }
         assert_eq!(refund(10).1[0].2, 6, "15 of 21 are used");
         assert_eq!(refund(100).1[0].2, 21, "never below 0");
+        // Of nothing, and of a limit that came with the call: that was charged elsewhere.
+        ask(hits("basic", "tokens=acme", 1)).unwrap();
+        let mut other = hits("basic", "tokens=acme", 1);
+        other.descriptors[0].is_negative_hits = true;
+        other.descriptors[0].limit = Some(RateLimitOverride {
+            requests_per_unit: 5,
+            unit: Unit::Hour.into(),
+        });
+        assert_eq!(says(&ask(other).unwrap()), (true, vec![(true, None, 0)]));
+        assert!(refund(0).0);
+        assert_eq!(
+            says(&ask(hits("basic", "tokens=acme", 0)).unwrap()).1[0].2,
+            20
+        );
         let labels = "domain=\"basic\",key1=\"tokens\"";
         let back = stat(&server, labels, "total_negative_hits");
         assert_eq!(back.as_deref(), Some("600"));
+    }
+}
+
+/// Envoy lets calls pass that it gets no answer to, so a visitor's values are none that cannot be answered.
+#[test]
+fn values_of_any_length_are_limited() {
+    let server = basic("");
+    let ask = client(&server);
+    let long = "v".repeat(60_000);
+    let call = || call("basic", &format!("key2={long}"));
+    for _ in 0..20 {
+        let mut call = call();
+        // No other limit; together they are longer than `max_body_bytes`.
+        let other = descriptors(&format!("other={long}"));
+        call.descriptors.extend(vec![other[0].clone(); 9]);
+        assert!(says(&ask(call).unwrap()).0);
+    }
+    assert!(!says(&ask(call()).unwrap()).0);
+}
+
+/// With `envoy_quota` all descriptors are quotas but those whose limit is unlimited.
+#[test]
+fn all_can_be_quotas() {
+    let server = basic("envoy_quota = true");
+    let ask = client(&server);
+    let limited = |text: &str| {
+        let mut call = call("basic", text);
+        call.descriptors[0].limit = Some(RateLimitOverride {
+            requests_per_unit: 0,
+            unit: Unit::Hour.into(),
+        });
+        call
+    };
+    for (call, is_ok) in [
+        (call("basic", "none=a"), false),
+        (call("basic", "none=a;unlimited=a"), false),
+        (call("basic", "none=a;unmatched=a"), true),
+        (call("basic", "unlimited=a"), true),
+        (limited("any=a"), false),
+        (limited("any=a;none=a"), false),
+        (limited("any=a;key2=a"), true),
+    ] {
+        assert_eq!(says(&ask(call.clone()).unwrap()).0, is_ok, "{call:?}");
     }
 }
 
