@@ -1,14 +1,18 @@
 //! `ratelimit`: the server under the name and with the variables of envoyproxy/ratelimit, so that the image of that
 //! service can be exchanged for one of Quell.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use quell_rules::parse_duration;
 use quell_server::config::RawConfig;
 
 use crate::exit::{Exit, Usage};
 use crate::{log, output, serve};
+
+mod redis_url;
+
+use redis_url::RedisVariables;
 
 /// Name of the binary that asks for it.
 pub(crate) const NAME: &str = "ratelimit";
@@ -25,84 +29,144 @@ Quell in place of envoyproxy/ratelimit: it reads that service's variables and fi
 The page docs/coming-from.md has all variables and the differences; quell --help has the other commands.";
 
 /// Variables that have no effect here, and why.
-const WITHOUT_EFFECT: [(&str, &str); 25] = [
-    ("BACKEND_TYPE", "states are in Redis, or in memory"),
+const WITHOUT_EFFECT: [(&[&str], &str); 26] = [
     (
-        "CACHE_KEY_PREFIX",
+        &["CACHE_KEY_PREFIX"],
         "keys of Quell have a prefix of their own",
     ),
     (
-        "EXPIRATION_JITTER_MAX_SECONDS",
+        &[
+            "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
+            "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
+            "XDS_CLIENT_BACKOFF_JITTER",
+            "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
+            "XDS_CLIENT_BACKOFF_RANDOM_FACTOR",
+        ],
+        "a stream that ends is opened again after 1 s, and up to 60 s",
+    ),
+    (
+        &["EXPIRATION_JITTER_MAX_SECONDS"],
         "keys expire with their windows",
     ),
     (
-        "GRPC_MAX_CONNECTION_AGE_GRACE",
+        &["EXTRA_TAGS"],
+        "statistics have no tags but those of their limits",
+    ),
+    (
+        &["GRPC_MAX_CONNECTION_AGE_GRACE"],
         "a connection ends when its calls are answered",
     ),
     (
-        "LOCAL_CACHE_SIZE_IN_BYTES",
+        &["LOCAL_CACHE_SIZE_IN_BYTES"],
         "a refusal is remembered in the store, for refunds",
     ),
     (
-        "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+        &[
+            "MEMCACHE_HOST_PORT",
+            "MEMCACHE_MAX_IDLE_CONNS",
+            "MEMCACHE_SRV",
+            "MEMCACHE_SRV_REFRESH",
+            "MEMCACHE_TLS",
+            "MEMCACHE_TLS_CACERT",
+            "MEMCACHE_TLS_CLIENT_CERT",
+            "MEMCACHE_TLS_CLIENT_KEY",
+            "MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION",
+        ],
+        "states are in Redis, or in memory",
+    ),
+    (
+        &["PROMETHEUS_MAPPER_YAML"],
+        "metrics have the names of that service's own mapping",
+    ),
+    (
+        &["PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS"],
+        "response times have the name and the unit of Quell",
+    ),
+    (
+        &["REDIS_CLUSTER_PIPELINE_PARALLELISM"],
         "calls on different servers run at once",
     ),
     (
-        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+        &["REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"],
         "/readyz tells whether the store answers",
     ),
     (
-        "REDIS_PERSECOND",
+        &[
+            "REDIS_PERSECOND",
+            "REDIS_PERSECOND_AUTH",
+            "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
+            "REDIS_PERSECOND_PIPELINE_LIMIT",
+            "REDIS_PERSECOND_PIPELINE_WINDOW",
+            "REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR",
+            "REDIS_PERSECOND_POOL_SIZE",
+            "REDIS_PERSECOND_SENTINEL_AUTH",
+            "REDIS_PERSECOND_SOCKET_TYPE",
+            "REDIS_PERSECOND_TIMEOUT",
+            "REDIS_PERSECOND_TLS",
+            "REDIS_PERSECOND_TYPE",
+            "REDIS_PERSECOND_URL",
+        ],
         "limits of a second are in the same store",
     ),
     (
-        "REDIS_PERSECOND_URL",
-        "limits of a second are in the same store",
-    ),
-    (
-        "REDIS_PIPELINE_LIMIT",
+        &["REDIS_PIPELINE_LIMIT", "REDIS_PIPELINE_WINDOW"],
         "calls that come together are sent together",
     ),
     (
-        "REDIS_PIPELINE_WINDOW",
-        "calls that come together are sent together",
+        &["REDIS_POOL_ON_EMPTY_BEHAVIOR", "REDIS_POOL_SIZE"],
+        "one connection carries many calls",
     ),
-    ("REDIS_POOL_SIZE", "one connection carries many calls"),
-    ("REDIS_SENTINEL_AUTH", "sentinels get no password"),
+    (&["REDIS_SENTINEL_AUTH"], "sentinels get no password"),
     (
-        "REDIS_TLS_CACERT",
+        &[
+            "REDIS_STARTUP_INITIAL_INTERVAL",
+            "REDIS_STARTUP_MAX_ELAPSED_TIME",
+            "REDIS_STARTUP_MAX_INTERVAL",
+        ],
+        "the server starts without its store, and asks it again until it answers",
+    ),
+    (
+        &["REDIS_TLS_CACERT"],
         "authorities are those of the system: SSL_CERT_FILE names a file with others",
     ),
-    ("REDIS_TLS_CLIENT_CERT", "the store is told a password"),
-    ("REDIS_TLS_CLIENT_KEY", "the store is told a password"),
     (
-        "RUNTIME_IGNOREDOTFILES",
+        &["REDIS_TLS_CLIENT_CERT", "REDIS_TLS_CLIENT_KEY"],
+        "the store is told a password",
+    ),
+    (
+        &["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"],
+        "the store's certificate must have the name that REDIS_URL says",
+    ),
+    (
+        &["RUNTIME_IGNOREDOTFILES"],
         "files whose names begin with a dot are never read",
     ),
     (
-        "RUNTIME_WATCH_ROOT",
+        &["RUNTIME_WATCH_ROOT"],
         "the directory is watched, and links to it",
     ),
-    ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "it is always so"),
     (
-        "USE_CALENDAR_MONTH_RATE_LIMIT",
+        &["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT"],
+        "it is always so",
+    ),
+    (
+        &[
+            "TRACING_SERVICE_INSTANCE_ID",
+            "TRACING_SERVICE_NAME",
+            "TRACING_SERVICE_NAMESPACE",
+        ],
+        "write OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES",
+    ),
+    (
+        &["USE_CALENDAR_MONTH_RATE_LIMIT"],
         "months are always those of the calendar",
     ),
-    ("USE_DOG_STATSD", "statistics go to statsd or Prometheus"),
     (
-        "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL",
-        "a stream that ends is opened again after 1 s, and up to 60 s",
+        &["USE_DOG_STATSD", "USE_DOG_STATSD_MOGRIFIERS"],
+        "statistics go to statsd or Prometheus",
     ),
     (
-        "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL",
-        "a stream that ends is opened again after 1 s, and up to 60 s",
-    ),
-    (
-        "XDS_CLIENT_BACKOFF_MAX_INTERVAL",
-        "a stream that ends is opened again after 1 s, and up to 60 s",
-    ),
-    (
-        "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES",
+        &["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"],
         "a message has at most 16 MiB",
     ),
 ];
@@ -157,14 +221,17 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         variables.listeners(&mut raw)?;
         variables.limits(&mut raw)?;
         raw.store = variables.store()?;
+        raw.store_timeout = variables.duration("REDIS_TIMEOUT")?;
         variables.answers(&mut raw)?;
+        variables.traces(&mut raw)?;
         variables.statistics(&mut raw)?;
         variables.log(&mut raw)?;
-        for (name, why) in WITHOUT_EFFECT {
-            if let Some(value) = variables.text(name) {
-                variables
-                    .notes
-                    .push(format!("{name}={value} has no effect: {why}"));
+        for (names, why) in WITHOUT_EFFECT {
+            for name in names {
+                // Without the value, which may be a password.
+                if variables.text(name).is_some() {
+                    variables.notes.push(format!("{name} has no effect: {why}"));
+                }
             }
         }
         Ok((raw, variables.notes))
@@ -191,6 +258,15 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         }
     }
 
+    /// A duration; `None` if there is none or it is 0, which Go takes without a unit.
+    fn duration(&self, name: &str) -> Result<Option<String>, String> {
+        let Some(text) = self.text(name).filter(|text| text != "0") else {
+            return Ok(None);
+        };
+        let duration = parse_duration(&text).map_err(|reason| format!("{name}: {reason}"))?;
+        Ok(Some(text).filter(|_| !duration.is_zero()))
+    }
+
     /// An address from a host and a port.
     fn address(&self, host: &str, port: &str, default: &str) -> Result<String, String> {
         let number = self.or(port, default);
@@ -213,9 +289,19 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
             None => self.address("GRPC_HOST", "GRPC_PORT", "8081")?,
         });
         raw.admin = Some(self.address("DEBUG_HOST", "DEBUG_PORT", "6070")?);
-        raw.envoy_max_connection_age = Some(self.or("GRPC_MAX_CONNECTION_AGE", "24h"));
+        raw.envoy_max_connection_age = match self.text("GRPC_MAX_CONNECTION_AGE") {
+            Some(_) => self.duration("GRPC_MAX_CONNECTION_AGE")?,
+            None => Some("24h".to_owned()),
+        };
         if !self.flag("GRPC_SERVER_USE_TLS", false)? {
             return Ok(());
+        }
+        if self.text("GRPC_UDS").is_some() {
+            return Err(
+                "GRPC_SERVER_USE_TLS: a Unix socket has no TLS here: leave it out, or write GRPC_HOST and GRPC_PORT \
+                 in place of GRPC_UDS"
+                    .to_owned(),
+            );
         }
         let file = |name: &str| self.text(name).map(PathBuf::from);
         raw.tls_cert = file("GRPC_SERVER_TLS_CERT");
@@ -238,9 +324,16 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     fn limits(&self, raw: &mut RawConfig) -> Result<(), String> {
         match &*self.or("CONFIG_TYPE", "FILE") {
             "FILE" => {
-                let root = PathBuf::from(self.or("RUNTIME_ROOT", "/srv/runtime_data/current"));
-                let directory = root.join(self.or("RUNTIME_SUBDIRECTORY", ""));
-                raw.envoy_config = Some(directory.join(self.or("RUNTIME_APPDIRECTORY", "config")));
+                let mut directory =
+                    PathBuf::from(self.or("RUNTIME_ROOT", "/srv/runtime_data/current"));
+                // As in Go, those that begin with / are below the root, too.
+                for (name, default) in [
+                    ("RUNTIME_SUBDIRECTORY", ""),
+                    ("RUNTIME_APPDIRECTORY", "config"),
+                ] {
+                    directory.push(self.or(name, default).trim_start_matches('/'));
+                }
+                raw.envoy_config = Some(directory);
             }
             "GRPC_XDS_SOTW" => self.control_plane(raw)?,
             other => {
@@ -307,43 +400,22 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
                  REDIS_SOCKET_TYPE=tcp"
             ));
         }
-        let is_tls = self.flag("REDIS_TLS", false)? || said.starts_with("rediss://");
-        let scheme = if is_tls { "rediss" } else { "redis" };
-        let auth = self
-            .text("REDIS_AUTH")
-            .map(|auth| match auth.split_once(':') {
-                Some((user, password)) => format!("{}:{}@", encoded(user), encoded(password)),
-                None => format!(":{}@", encoded(&auth)),
-            });
-        let auth = auth.unwrap_or_default();
-        let bare = said.split_once("://").map_or(&*said, |(_, rest)| rest);
-        let (own_auth, hosts) = bare
-            .rsplit_once('@')
-            .map_or(("", bare), |(login, hosts)| (login, hosts));
-        let auth = match own_auth {
-            "" => auth,
-            login => format!("{login}@"),
-        };
-        Ok(Some(
-            match &*self.or("REDIS_TYPE", "SINGLE").to_ascii_uppercase() {
-                "SINGLE" => format!("{scheme}://{auth}{hosts}"),
-                "CLUSTER" => format!("{scheme}+cluster://{auth}{hosts}"),
-                "SENTINEL" => {
-                    let Some((master, sentinels)) = hosts.split_once(',') else {
-                        return Err(
-                            "REDIS_URL: there are no sentinels: write MASTER,HOST:PORT,HOST:PORT"
-                                .to_owned(),
-                        );
-                    };
-                    format!("{scheme}+sentinel://{auth}{sentinels}?master={master}")
-                }
-                other => {
-                    return Err(format!(
-                        "REDIS_TYPE: `{other}` is none: write SINGLE, SENTINEL or CLUSTER"
-                    ));
-                }
-            },
-        ))
+        if let Some(kind) = self.text("REDIS_SOCKET_TYPE")
+            && !kind.starts_with("tcp")
+        {
+            return Err(format!(
+                "REDIS_SOCKET_TYPE: `{kind}` is not spoken to Redis: write tcp, and HOST:PORT as REDIS_URL"
+            ));
+        }
+        let url = RedisVariables {
+            url: &said,
+            kind: &self.or("REDIS_TYPE", "SINGLE"),
+            auth: self.text("REDIS_AUTH").as_deref(),
+            is_tls: self.flag("REDIS_TLS", false)?,
+        }
+        .url()?;
+        self.notes.extend(url.note.map(str::to_owned));
+        Ok(Some(url.text))
     }
 
     fn answers(&self, raw: &mut RawConfig) -> Result<(), String> {
@@ -361,11 +433,32 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
         raw.shadow = Some(self.flag("SHADOW_MODE", false)?);
         raw.envoy_quota = Some(self.flag("QUOTA_MODE", false)?);
         raw.envoy_metadata = Some(self.flag("RESPONSE_DYNAMIC_METADATA", false)?);
-        if self.flag("TRACING_ENABLED", false)? {
-            raw.otlp_endpoint =
-                Some(self.or("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317"));
-            raw.trace_one_in = Some(1);
+        Ok(())
+    }
+
+    fn traces(&mut self, raw: &mut RawConfig) -> Result<(), String> {
+        if !self.flag("TRACING_ENABLED", false)? {
+            return Ok(());
         }
+        let rate = self.or("TRACING_SAMPLING_RATE", "1");
+        let Some(one_in) = one_in(&rate)? else {
+            return Ok(());
+        };
+        match &*self.or("TRACING_EXPORTER_PROTOCOL", "http") {
+            "grpc" => {}
+            "http" => self.notes.push(
+                "TRACING_EXPORTER_PROTOCOL is not grpc, by which alone spans are sent here: \
+                 OTEL_EXPORTER_OTLP_ENDPOINT has to name the collector's port for it, which mostly is 4317"
+                    .to_owned(),
+            ),
+            other => {
+                return Err(format!(
+                    "TRACING_EXPORTER_PROTOCOL: `{other}` is none: write grpc"
+                ));
+            }
+        }
+        raw.otlp_endpoint = Some(self.or("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317"));
+        raw.trace_one_in = Some(one_in);
         Ok(())
     }
 
@@ -386,9 +479,12 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
                 Some(port) => format!("0.0.0.0:{port}"),
                 None => address,
             });
-            if self.text("DEBUG_PORT").is_some() {
-                let note = "DEBUG_PORT has no effect: /rlconfig and /stats are on PROMETHEUS_ADDR";
-                self.notes.push(note.to_owned());
+            for name in ["DEBUG_HOST", "DEBUG_PORT"] {
+                if self.text(name).is_some() {
+                    self.notes.push(format!(
+                        "{name} has no effect: /rlconfig and /stats are on PROMETHEUS_ADDR"
+                    ));
+                }
             }
         } else if self.flag("USE_STATSD", true)? {
             let (host, port) = (
@@ -428,23 +524,30 @@ impl<F: Fn(&str) -> Option<String>> Variables<F> {
     }
 }
 
-/// A part of a URL, in which everything that could have a meaning is written as `%41`.
-fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                encoded.push(char::from(byte));
-            }
-            // Writing to a string cannot fail.
-            _ => drop(write!(encoded, "%{byte:02X}")),
-        }
+/// The number N for which one in N is nearest to a share of calls; `None` if the share is 0.
+fn one_in(rate: &str) -> Result<Option<usize>, String> {
+    const MOST: f64 = 1e9;
+    let share = rate.parse().ok().filter(|share: &f64| !share.is_nan());
+    let share = share.ok_or_else(|| {
+        format!("TRACING_SAMPLING_RATE: `{rate}` is no share: write a number from 0 to 1")
+    })?;
+    if share <= 0.0 {
+        return Ok(None);
     }
-    encoded
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is a whole number from 1 to MOST"
+    )]
+    let one_in = share.recip().round().clamp(1.0, MOST) as usize;
+    Ok(Some(one_in))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<(RawConfig, Vec<String>), String> {
@@ -506,7 +609,7 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "LOCAL_CACHE_SIZE_IN_BYTES=1000 has no effect: a refusal is remembered in the store, for refunds"
+                "LOCAL_CACHE_SIZE_IN_BYTES has no effect: a refusal is remembered in the store, for refunds"
             ]
         );
     }
@@ -574,9 +677,204 @@ mod tests {
             ("CONFIG_TYPE", "ETCD", "CONFIG_TYPE: `ETCD`"),
             ("LOG_LEVEL", "loud", "LOG_LEVEL: `loud`"),
             ("GRPC_SERVER_USE_TLS", "true", "write GRPC_SERVER_TLS_CERT"),
+            (
+                "GRPC_MAX_CONNECTION_AGE",
+                "5",
+                "GRPC_MAX_CONNECTION_AGE: `5` has no unit",
+            ),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn mistakes_of_two_variables_say_what_to_write() {
+        for (variables, expected) in [
+            (
+                [("GRPC_UDS", "/run/a.sock"), ("GRPC_SERVER_USE_TLS", "true")],
+                "in place of GRPC_UDS",
+            ),
+            (
+                [("REDIS_URL", "a:1"), ("REDIS_SOCKET_TYPE", "unix")],
+                "REDIS_SOCKET_TYPE: `unix`",
+            ),
+            (
+                [("TRACING_ENABLED", "1"), ("TRACING_SAMPLING_RATE", "NaN")],
+                "from 0 to 1",
+            ),
+            (
+                [
+                    ("TRACING_ENABLED", "1"),
+                    ("TRACING_EXPORTER_PROTOCOL", "zipkin"),
+                ],
+                "write grpc",
+            ),
+        ] {
+            let error = read(&variables).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_value_is_told() {
+        const SECRET: &str = "hunter2";
+        let passwords = WITHOUT_EFFECT.iter().flat_map(|(names, _)| *names);
+        let mut variables: Vec<_> = passwords.map(|name| (*name, SECRET)).collect();
+        variables.push(("REDIS_URL", "m,redis://:hunter2@a:1"));
+        variables.push(("REDIS_TYPE", "SENTINEL"));
+        variables.push(("REDIS_AUTH", SECRET));
+        let (_, notes) = read(&variables).unwrap();
+        let auth = "REDIS_SENTINEL_AUTH has no effect: sentinels get no password";
+        assert!(notes.iter().any(|note| note == auth), "{notes:?}");
+        assert_eq!(notes.len(), variables.len() - 2, "{notes:?}");
+        assert!(notes.iter().all(|note| !note.contains(SECRET)), "{notes:?}");
+    }
+
+    #[test]
+    fn the_usual_store_needs_no_word() {
+        let (_, notes) = read(&[
+            ("BACKEND_TYPE", "redis"),
+            ("REDIS_URL", "a:1"),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("REDIS_TIMEOUT", "100ms"),
+        ])
+        .unwrap();
+        assert_eq!(notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn directories_are_below_the_root() {
+        for (subdirectory, application, expected) in [
+            ("ratelimit", "", "/data/ratelimit/config"),
+            ("/ratelimit", "", "/data/ratelimit/config"),
+            ("/ratelimit/", "/limits", "/data/ratelimit/limits"),
+            ("/", "a/b", "/data/a/b"),
+        ] {
+            let (raw, _) = read(&[
+                ("RUNTIME_ROOT", "/data"),
+                ("RUNTIME_SUBDIRECTORY", subdirectory),
+                ("RUNTIME_APPDIRECTORY", application),
+            ])
+            .unwrap();
+            assert_eq!(raw.envoy_config, Some(PathBuf::from(expected)));
+        }
+    }
+
+    #[test]
+    fn durations_of_0_are_none() {
+        for (value, expected) in [
+            ("", Some("24h")),
+            ("0", None),
+            ("0s", None),
+            ("0h0m", None),
+            ("90m", Some("90m")),
+        ] {
+            let (raw, _) = read(&[("GRPC_MAX_CONNECTION_AGE", value)]).unwrap();
+            assert_eq!(raw.envoy_max_connection_age.as_deref(), expected);
+            raw.resolve().unwrap();
+        }
+        for (value, expected) in [("", None), ("0", None), ("2s", Some("2s"))] {
+            let (raw, _) = read(&[("REDIS_TIMEOUT", value)]).unwrap();
+            assert_eq!(raw.store_timeout.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_share_of_calls_is_traced() {
+        for (rate, expected) in [
+            ("", Some(1)),
+            ("1", Some(1)),
+            ("7", Some(1)),
+            ("0.3", Some(3)),
+            ("0.01", Some(100)),
+            ("1e-30", Some(1_000_000_000)),
+            ("0", None),
+            ("-1", None),
+        ] {
+            let (raw, _) =
+                read(&[("TRACING_ENABLED", "true"), ("TRACING_SAMPLING_RATE", rate)]).unwrap();
+            assert_eq!(raw.trace_one_in, expected, "{rate}");
+            assert_eq!(raw.otlp_endpoint.is_some(), expected.is_some(), "{rate}");
+        }
+    }
+
+    #[test]
+    fn traces_by_http_are_told() {
+        for (protocol, expected) in [("", 1), ("http", 1), ("grpc", 0)] {
+            let (_, notes) = read(&[
+                ("TRACING_ENABLED", "true"),
+                ("TRACING_EXPORTER_PROTOCOL", protocol),
+            ])
+            .unwrap();
+            let told = notes.iter().filter(|note| note.contains("TRACING_"));
+            assert_eq!(told.count(), expected, "{notes:?}");
+        }
+    }
+
+    /// Every variable of src/settings/settings.go of that service, as of July 2026, and one that other versions have.
+    const ALL: &str = "
+        BACKEND_TYPE CACHE_KEY_PREFIX CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_CLIENT_TLS_CERT
+        CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA
+        CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL CONFIG_GRPC_XDS_SERVER_TLS_CACERT
+        CONFIG_GRPC_XDS_SERVER_TLS_SAN CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_TYPE
+        DEBUG_HOST DEBUG_PORT DISABLE_STATS EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS
+        FORCE_START_WITHOUT_INITIAL_CONFIG GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN GRPC_HOST
+        GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE GRPC_PORT GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY
+        GRPC_SERVER_USE_TLS GRPC_UDS HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED HOST LIMIT_LIMIT_HEADER
+        LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER LIMIT_RESPONSE_HEADERS_ENABLED LOCAL_CACHE_SIZE_IN_BYTES
+        LOG_FORMAT LOG_LEVEL MEMCACHE_HOST_PORT MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH
+        MEMCACHE_TLS MEMCACHE_TLS_CACERT MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY
+        MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION MERGE_DOMAIN_CONFIG NEAR_LIMIT_RATIO PORT PROMETHEUS_ADDR
+        PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS QUOTA_MODE REDIS_AUTH
+        REDIS_CLUSTER_PIPELINE_PARALLELISM REDIS_HEALTH_CHECK_ACTIVE_CONNECTION REDIS_PERSECOND
+        REDIS_PERSECOND_AUTH REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM REDIS_PERSECOND_PIPELINE_LIMIT
+        REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR REDIS_PERSECOND_POOL_SIZE
+        REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TIMEOUT REDIS_PERSECOND_TLS
+        REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL REDIS_PIPELINE_LIMIT REDIS_PIPELINE_WINDOW
+        REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE REDIS_SENTINEL_AUTH REDIS_SOCKET_TYPE
+        REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME REDIS_STARTUP_MAX_INTERVAL REDIS_TIMEOUT
+        REDIS_TLS REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY
+        REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_TYPE REDIS_URL RESPONSE_DYNAMIC_METADATA RUNTIME_APPDIRECTORY
+        RUNTIME_IGNOREDOTFILES RUNTIME_ROOT RUNTIME_SUBDIRECTORY RUNTIME_WATCH_ROOT SHADOW_MODE STATSD_HOST
+        STATSD_PORT STATS_FLUSH_INTERVAL STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT TRACING_ENABLED
+        TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE TRACING_SERVICE_INSTANCE_ID TRACING_SERVICE_NAME
+        TRACING_SERVICE_NAMESPACE USE_CALENDAR_MONTH_RATE_LIMIT USE_DOG_STATSD USE_DOG_STATSD_MOGRIFIERS
+        USE_PROMETHEUS USE_STATSD XDS_CLIENT_BACKOFF_INITIAL_INTERVAL XDS_CLIENT_BACKOFF_JITTER
+        XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES
+        ";
+
+    #[test]
+    fn every_variable_is_read_or_told() {
+        let mut asked = BTreeSet::new();
+        for variables in [
+            &[][..],
+            &[
+                ("REDIS_URL", "a:1"),
+                ("GRPC_SERVER_USE_TLS", "1"),
+                ("GRPC_SERVER_TLS_CERT", "a"),
+                ("GRPC_SERVER_TLS_KEY", "a"),
+                ("GRPC_CLIENT_TLS_CACERT", "a"),
+                ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+                ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "1"),
+                ("LIMIT_RESPONSE_HEADERS_ENABLED", "1"),
+                ("TRACING_ENABLED", "1"),
+                ("USE_PROMETHEUS", "1"),
+            ],
+        ] {
+            let names = RefCell::new(BTreeSet::new());
+            Variables::read(|name| {
+                names.borrow_mut().insert(name.to_owned());
+                let mut all = variables.iter();
+                let found = all.find(|(known, _)| *known == name);
+                found.map(|(_, value): &(&str, &str)| (*value).to_owned())
+            })
+            .unwrap();
+            asked.extend(names.into_inner());
+        }
+        // It is the collector's, for every program.
+        asked.remove("OTEL_EXPORTER_OTLP_ENDPOINT");
+        let all: BTreeSet<String> = ALL.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(asked, all);
     }
 }

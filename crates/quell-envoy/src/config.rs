@@ -246,6 +246,37 @@ mod tests {
         assert!(told[0].message.contains("composite key 'd.a'"), "{told:?}");
     }
 
+    /// Values that the file does not have are those of callers, unless all values of a pattern count together.
+    #[test]
+    fn names_show_values_that_callers_choose() {
+        let rules = load(
+            files(&["
+domain: d
+descriptors:
+  - { key: plain, rate_limit: { unit: day } }
+  - { key: path, value: 'a*', rate_limit: { unit: day } }
+  - { key: shared, value: 'a*', share_threshold: true, detailed_metric: true, rate_limit: { unit: day } }
+  - { key: written, value: a, detailed_metric: true, value_to_metric: true, rate_limit: { unit: day } }
+  - { key: detailed, detailed_metric: true, rate_limit: { unit: day } }
+  - { key: pattern, value: 'a*', detailed_metric: true, rate_limit: { unit: day } }
+  - { key: above, value_to_metric: true, descriptors: [{ key: below, rate_limit: { unit: day } }] }
+"]),
+            ConfigOptions::default(),
+        )
+        .unwrap();
+        let tree: &Tree = rules[0].selector.as_ref().unwrap().get().unwrap();
+        let shows = |keys: &[&str]| {
+            let query = keys
+                .iter()
+                .fold(Query::new("d"), |query, key| query.entry(*key, "a"));
+            tree.find(&query.descriptors()[0]).unwrap().shows_values()
+        };
+        for key in ["plain", "path", "shared", "written"] {
+            assert!(!shows(&[key]), "{key}");
+        }
+        assert!(shows(&["detailed"]) && shows(&["pattern"]) && shows(&["above", "below"]));
+    }
+
     /// The name under which the leaf of a descriptor counts, and the rule that limits it.
     fn found(rules: &DomainRules, entries: &[(&str, &str)]) -> Option<(String, Option<String>)> {
         let tree: &Tree = rules.selector.as_ref()?.get()?;

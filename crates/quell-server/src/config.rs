@@ -46,6 +46,9 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// Shorter intervals would write without a pause.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A client that connects again more often than this does little else.
+const MIN_CONNECTION_AGE: Duration = Duration::from_secs(1);
+
 settings! {
     /// Everything that a server needs to know before it starts.
     Config;
@@ -358,7 +361,7 @@ settings! {
         /// up to a tenth more or less
         ///
         /// Default none: a connection stays until the server stops.
-        envoy_max_connection_age<DURATION>: Option<Duration> = None;
+        envoy_max_connection_age<DURATION>: Option<Duration> = None, check_connection_age;
         /// A statsd (HOST:PORT, over TCP) that gets the statistics of --envoy-config under the names of
         /// envoyproxy/ratelimit
         ///
@@ -392,6 +395,13 @@ settings! {
         /// Headers that `/v1/authorize` makes entries of: a table of its own
         authorize: Authorize = Authorize::default();
     }
+}
+
+/// Refuses an age that a connection has before it is of use.
+fn check_connection_age(age: &Option<Duration>) -> Result<(), String> {
+    let Some(age) = age else { return Ok(()) };
+    no_shorter_than(MIN_CONNECTION_AGE)(age)
+        .map_err(|reason| format!("{reason}, or leave it out, so that connections stay"))
 }
 
 /// The default address of a listener.
@@ -625,6 +635,11 @@ mod tests {
             ("max_keys = 0", "max_keys: 0 is too small: write at least 1"),
             ("idle_timeout = '5'", "idle_timeout: `5` has no unit"),
             ("idle_timeout = '1ms'", "write at least 10ms"),
+            (
+                "envoy_max_connection_age = '0s'",
+                "is too short: write at least 1s, or leave it out",
+            ),
+            ("envoy_max_connection_age = '999ms'", "at least 1s"),
             ("max_argument_bytes = 300000", "does not fit into a frame"),
             (
                 "max_frame_bytes = 2000",

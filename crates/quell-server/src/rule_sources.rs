@@ -190,9 +190,6 @@ impl RuleSources {
     /// Reads every store. Where one cannot be read, its last version stays. Returns how many could not,
     /// and for how many of them that is new.
     pub(crate) async fn read(&self) -> (u64, u64) {
-        if let Some(limits) = self.xds() {
-            limits.read();
-        }
         let (mut failed, mut news) = (0, 0);
         for stored in self.stores() {
             match stored.read().await {
@@ -206,8 +203,29 @@ impl RuleSources {
         (failed, news)
     }
 
-    /// The rules of all files and stores. Reads files.
+    /// The rules of all files and stores, and the limits of a control plane. Reads files.
+    ///
+    /// # Errors
+    /// Mistakes in them. Those of a control plane are told once: after that, its limits are the last ones without.
     pub(crate) fn load(&self) -> Result<LoadedRules, Vec<Problem>> {
+        let own = self.load_own();
+        let envoy = self.load_envoy(own.as_ref().ok());
+        let (mut loaded, envoy) = match (own, envoy) {
+            (Ok(loaded), Ok(envoy)) => (loaded, envoy),
+            (own, envoy) => {
+                let problems = [own.err(), envoy.err()];
+                return Err(problems.into_iter().flatten().flatten().collect());
+            }
+        };
+        if let Some(problem) = envoy.iter().find_map(|domain| taken(&loaded, domain)) {
+            return Err(vec![problem]);
+        }
+        loaded.domains.extend(envoy);
+        Ok(loaded)
+    }
+
+    /// The rules of all files and stores. Reads files.
+    fn load_own(&self) -> Result<LoadedRules, Vec<Problem>> {
         let mut loaded = self.load_with(None)?;
         if self.is_shared && !loaded.undeclared.is_empty() {
             return Err(loaded.undeclared);
@@ -220,26 +238,12 @@ impl RuleSources {
         if self.is_shadow {
             force_shadow(&mut loaded.domains);
         }
-        for domain in self.load_envoy()? {
-            let same = loaded
-                .domains
-                .iter()
-                .find(|other| other.domain == domain.domain);
-            if same.is_some() {
-                let message = format!(
-                    "the domain {} is in the limits of --envoy-config or --envoy-xds and in those of --rules: write it \
-                     in one of them",
-                    domain.domain
-                );
-                return Err(vec![Problem::of_file(&domain.domain, message)]);
-            }
-            loaded.domains.push(domain);
-        }
         Ok(loaded)
     }
 
-    /// The limits in the format of envoyproxy/ratelimit. Reads files.
-    fn load_envoy(&self) -> Result<Vec<DomainRules>, Vec<Problem>> {
+    /// The limits in the format of envoyproxy/ratelimit, beside the server's own rules if they have no mistakes. Reads
+    /// files.
+    fn load_envoy(&self, own: Option<&LoadedRules>) -> Result<Vec<DomainRules>, Vec<Problem>> {
         match &self.envoy {
             None => Ok(Vec::new()),
             Some(EnvoyLimits::Path(path, _)) if !self.needs_envoy && !path.exists() => {
@@ -249,7 +253,7 @@ impl RuleSources {
                 let texts = read_texts(std::slice::from_ref(path))?;
                 config::load(texts.files, *options)
             }
-            Some(EnvoyLimits::Xds(limits)) => limits.load(),
+            Some(EnvoyLimits::Xds(limits)) => limits.load(|domain| taken(own?, domain)),
         }
     }
 
@@ -296,25 +300,42 @@ impl RuleSources {
         of_stores.chain(of_xds).collect()
     }
 
-    /// Notes that what was read last is not in force.
+    /// Notes that what was read last from the stores is not in force.
     pub(crate) fn mark_all_refused(&self, reasons: &[String]) {
         for stored in self.stores() {
             stored.mark_refused(reasons);
         }
-        if let Some(limits) = self.xds() {
-            limits.mark_refused(reasons);
-        }
+    }
+
+    /// Returns true if a version that was read from a store is not in force.
+    pub(crate) fn has_waiting_version(&self) -> bool {
+        self.stores().any(|stored| {
+            let read = stored.last_read().map(|(_, version)| version.number());
+            read != stored.status().version()
+        })
     }
 
     /// Returns true if a store of rules cannot be read, or has damaged rules, or there is no stream of the control
-    /// plane.
+    /// plane, or its last configuration is refused.
     pub(crate) fn is_a_store_failing(&self) -> bool {
-        let is_lost = |limits: &Arc<XdsLimits>| limits.failure().is_some();
-        self.xds().is_some_and(is_lost)
+        let is_failing = |limits: &Arc<XdsLimits>| limits.failure().is_some();
+        self.xds().is_some_and(is_failing)
             || self
                 .stores()
                 .any(|stored| stored.status().failure.is_some())
     }
+}
+
+/// Reports a domain of limits that the server's own rules have as well.
+fn taken(own: &LoadedRules, domain: &DomainRules) -> Option<Problem> {
+    let mut own = own.domains.iter();
+    own.find(|other| other.domain == domain.domain)?;
+    let message = format!(
+        "the domain {} is in the limits of --envoy-config or --envoy-xds and in those of --rules: write it in one of \
+         them",
+        domain.domain
+    );
+    Some(Problem::of_file(&domain.domain, message))
 }
 
 /// Reports a rule of a domain that reserves, where no secret signs that.

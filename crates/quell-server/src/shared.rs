@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use quell::store::{BanCursor, BanPage, Banned, Finished};
 use quell::{AskError, Ending, Limiter};
+use quell_core::rule::Selector;
+use quell_envoy::config::Tree;
 use quell_host::task;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
@@ -141,12 +143,19 @@ impl Shared {
         self.by_hand.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns true if a store of rules or a control plane never had any that came into force, or there are no limits of
-    /// --envoy-config, and that is not allowed.
+    /// Returns true if a store of rules or a control plane never had any that came into force, or no domain has limits
+    /// of --envoy-config or --envoy-xds, and that is not allowed.
     pub(crate) fn lacks_rules(&self) -> bool {
         let lacks_limits = || {
-            let is_config = self.config.envoy_config.is_some();
-            is_config && self.limiter.rules().domains().next().is_none()
+            let rules = self.limiter.rules();
+            let has_tree = |domain| {
+                rules
+                    .selector(domain)
+                    .and_then(Selector::get::<Tree>)
+                    .is_some()
+            };
+            let is_expected = self.config.envoy_config.is_some() || self.config.envoy_xds.is_some();
+            is_expected && !rules.domains().any(has_tree)
         };
         let mut stores = self.sources.stores();
         let lacks_store = stores.any(|stored| stored.status().in_force.is_none());

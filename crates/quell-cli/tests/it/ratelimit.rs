@@ -54,9 +54,10 @@ fn the_other_name_serves_the_other_files() {
     let address = url.split_once("://").unwrap().1;
     let variables = [
         ("RUNTIME_ROOT", &*root),
-        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+        ("RUNTIME_SUBDIRECTORY", "/ratelimit"),
         ("REDIS_SOCKET_TYPE", "tcp"),
         ("REDIS_URL", address.trim_end_matches("/0")),
+        ("REDIS_SENTINEL_AUTH", "hunter2"),
         ("LOG_LEVEL", "info"),
     ];
     let servers = [(); 2].map(|()| Server::spawn(&mut ratelimit(&folder, &variables)));
@@ -75,10 +76,14 @@ fn the_other_name_serves_the_other_files() {
     let [one, other] = &servers;
     assert_eq!([ask(one), ask(other), ask(one)], ["200", "200", "429"]);
     assert_eq!(one.get("/healthcheck"), "OK");
-    assert!(
-        one.log()
-            .contains("Envoy's rate limit service on 127.0.0.1:")
-    );
+    let log = one.log();
+    for expected in [
+        "Envoy's rate limit service on 127.0.0.1:",
+        "REDIS_SENTINEL_AUTH has no effect",
+    ] {
+        assert!(log.contains(expected), "{log}");
+    }
+    assert!(!log.contains("hunter2"), "{log}");
     for server in servers {
         server.stop();
     }
@@ -95,6 +100,14 @@ fn what_it_cannot_do_is_said() {
             "is a Unix socket",
         ),
         (&[("RUNTIME_ROOT", "/nonexistent")], "/nonexistent/config"),
+        (
+            &[("GRPC_UDS", "/run/a.sock"), ("GRPC_SERVER_USE_TLS", "true")],
+            "write GRPC_HOST and GRPC_PORT in place of GRPC_UDS",
+        ),
+        (
+            &[("GRPC_MAX_CONNECTION_AGE", "10ms")],
+            "write at least 1s, or leave it out",
+        ),
     ] {
         let ended = run(&mut ratelimit(&folder, variables));
         assert!(

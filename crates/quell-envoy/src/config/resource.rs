@@ -16,14 +16,21 @@ use crate::proto::{
 /// Type of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// The most descriptors of all resources together: two bytes of a message can be one, which takes hundreds in memory.
+/// The most resources and descriptors of a message together: two bytes of it can be one, which takes hundreds in
+/// memory.
 const MAX_DESCRIPTORS: usize = 100_000;
 
 /// The most metadata of all resources together, in bytes of the message, for the same reason.
 const MAX_METADATA: usize = 1_024 * 1_024;
 
-/// The most bytes of the names of all descriptors of a resource together: each has those above it in its own.
+/// The most `replaces` entries of all resources together, for the same reason.
+const MAX_REPLACES: usize = 100_000;
+
+/// The most bytes of the names of all descriptors of all resources together: each has those above it in its own.
 const MAX_NAMES: usize = 64 * 1_024 * 1_024;
+
+/// Bytes that a level of a name counts beside its key and value, for its place and its part of the rule.
+const LEVEL: usize = 64;
 
 /// Depth to which messages are read, as `prost` reads them.
 const MAX_DEPTH: usize = 100;
@@ -32,65 +39,174 @@ const MAX_DEPTH: usize = 100;
 const MAX_TEXT: usize = 1_000;
 const MAX_NAME: usize = 200;
 
-/// Fields of the messages.
-const DESCRIPTORS_OF_CONFIG: usize = 3;
-const DESCRIPTORS_OF_DESCRIPTOR: usize = 4;
-const METADATA: usize = 8;
-
-/// Refuses resources that would take too much memory, before they are decoded.
+/// Refuses resources that would take too much memory, or have fields that nothing here reads, before they are decoded:
+/// decoding drops such fields, and the limits would be others than those that were meant.
 pub(super) fn check_size(resources: &[Any]) -> Result<(), Problem> {
     let mut size = Size::default();
     for (place, resource) in resources.iter().enumerate() {
-        let refuse = |message: String| Err(Problem::of_file(&format!("resource {place}"), message));
-        let read = size.add(&resource.value, DESCRIPTORS_OF_CONFIG, MAX_DEPTH);
-        if read.is_none() {
-            return refuse("it is no RateLimitConfig".to_owned());
-        }
-        if size.descriptors > MAX_DESCRIPTORS || size.metadata > MAX_METADATA {
-            return refuse(format!(
-                "all resources together have more than {MAX_DESCRIPTORS} descriptors or {MAX_METADATA} bytes of \
-                 metadata: send fewer"
-            ));
-        }
+        size.descriptors += 1;
+        // Those of another type are refused without being decoded.
+        let value = match other_type(resource) {
+            Some(_) => &[],
+            None => &*resource.value,
+        };
+        let added = size.add(Shape::Config, value, 0, MAX_DEPTH);
+        let checked = added.and_then(|()| size.check());
+        checked.map_err(|message| Problem::of_file(&format!("resource {place}"), message))?;
     }
     Ok(())
+}
+
+/// A message whose fields are read. They have all numbers from 1 on.
+#[derive(Clone, Copy)]
+enum Shape {
+    Config,
+    Descriptor,
+    Policy,
+    Replace,
+}
+
+impl Shape {
+    /// Its name, and its last field.
+    const fn describe(self) -> (&'static str, usize) {
+        match self {
+            Self::Config => ("RateLimitConfig", 3),
+            Self::Descriptor => ("RateLimitDescriptor", 8),
+            Self::Policy => ("RateLimitPolicy", 5),
+            Self::Replace => ("RateLimitReplace", 1),
+        }
+    }
+
+    /// The message in a field.
+    const fn below(self, number: usize) -> Option<Self> {
+        match (self, number) {
+            (Self::Config, 3) | (Self::Descriptor, 4) => Some(Self::Descriptor),
+            (Self::Descriptor, 3) => Some(Self::Policy),
+            (Self::Policy, 5) => Some(Self::Replace),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a field is a part of the names of the descriptors here and below.
+    const fn is_name(self, number: usize) -> bool {
+        matches!(
+            (self, number),
+            (Self::Config, 2) | (Self::Descriptor, 1 | 2)
+        )
+    }
 }
 
 /// Size of encoded messages.
 #[derive(Default)]
 struct Size {
     descriptors: usize,
+    replaces: usize,
     metadata: usize,
+    names: usize,
 }
 
 impl Size {
-    /// Adds the descriptors in a message, which are in the field `descriptors`; `None` if it is malformed.
-    fn add(&mut self, mut message: &[u8], descriptors: usize, depth: usize) -> Option<()> {
-        let depth = depth.checked_sub(1)?;
-        while !message.is_empty() {
-            let key = varint(&mut message)?;
-            let length = match key & 7 {
-                0 => {
-                    varint(&mut message)?;
-                    continue;
-                }
-                1 => 8,
-                2 => varint(&mut message)?,
-                5 => 4,
-                _ => return None,
-            };
-            let (field, rest) = message.split_at_checked(length)?;
-            message = rest;
-            let number = key >> 3;
-            if number == descriptors {
-                self.descriptors += 1;
-                self.add(field, DESCRIPTORS_OF_DESCRIPTOR, depth)?;
-            } else if number == METADATA {
-                self.metadata += length;
+    /// Adds a message and those in it, below a name of `above` bytes.
+    fn add(
+        &mut self,
+        shape: Shape,
+        message: &[u8],
+        mut above: usize,
+        depth: usize,
+    ) -> Result<(), String> {
+        let malformed = || "it is no RateLimitConfig".to_owned();
+        let depth = depth.checked_sub(1).ok_or_else(malformed)?;
+        // The key may come after what is below it.
+        let mut rest = message;
+        while !rest.is_empty() {
+            let (number, field) = next_field(&mut rest).ok_or_else(malformed)?;
+            if shape.is_name(number) {
+                above += field.len();
             }
         }
-        Some(())
+        match shape {
+            Shape::Config | Shape::Policy => {}
+            Shape::Descriptor => {
+                above += LEVEL;
+                self.descriptors += 1;
+                self.names = self.names.saturating_add(above);
+            }
+            Shape::Replace => self.replaces += 1,
+        }
+        let (name, last) = shape.describe();
+        let mut rest = message;
+        while !rest.is_empty() {
+            let (number, field) = next_field(&mut rest).ok_or_else(malformed)?;
+            if !(1..=last).contains(&number) {
+                return Err(format!(
+                    "{name} has a field {number}, which this version of Quell does not know, and without it the limits \
+                     may be others: leave it out (in place of a `unit_multiplier`, write another unit), or update \
+                     Quell"
+                ));
+            }
+            if let Some(below) = shape.below(number) {
+                self.add(below, field, above, depth)?;
+            } else if matches!((shape, number), (Shape::Descriptor, 8)) {
+                self.metadata += field.len();
+            }
+        }
+        Ok(())
     }
+
+    fn check(&self) -> Result<(), String> {
+        for (size, most, of, advice) in [
+            (
+                self.descriptors,
+                MAX_DESCRIPTORS,
+                "resources and descriptors",
+                "send fewer",
+            ),
+            (
+                self.replaces,
+                MAX_REPLACES,
+                "`replaces` entries",
+                "send fewer",
+            ),
+            (
+                self.metadata,
+                MAX_METADATA,
+                "bytes of metadata",
+                "send fewer",
+            ),
+            (
+                self.names,
+                MAX_NAMES,
+                "bytes of names of descriptors, with those above them",
+                "write shorter keys and values, or fewer descriptors",
+            ),
+        ] {
+            if size > most {
+                return Err(format!(
+                    "all resources together have more than {most} {of}: {advice}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes a field from the front of a message: its number, and its bytes, which a number has none of. `None` if the
+/// message is malformed.
+fn next_field<'m>(message: &mut &'m [u8]) -> Option<(usize, &'m [u8])> {
+    let key = varint(message)?;
+    let length = match key & 7 {
+        0 => {
+            varint(message)?;
+            0
+        }
+        1 => 8,
+        2 => varint(message)?,
+        5 => 4,
+        _ => return None,
+    };
+    let (field, rest) = message.split_at_checked(length)?;
+    *message = rest;
+    Some((key >> 3, field))
 }
 
 fn varint(message: &mut &[u8]) -> Option<usize> {
@@ -108,9 +224,8 @@ impl Document {
     /// Reads the resource at `place`.
     pub(super) fn read_resource(place: usize, resource: &Any) -> Result<Vec<Self>, Vec<Problem>> {
         let refuse = |text: String| Err(vec![Problem::of_file(&format!("resource {place}"), text)]);
-        let (kind, expected) = (last_part(&resource.type_url), last_part(TYPE_URL));
-        if kind != expected {
-            return refuse(format!("it is a `{kind}`: send a {expected}"));
+        if let Some(kind) = other_type(resource) {
+            return refuse(format!("it is a `{kind}`: send a {}", last_part(TYPE_URL)));
         }
         let config = match RateLimitConfig::decode(&*resource.value) {
             Ok(config) => config,
@@ -122,7 +237,6 @@ impl Document {
                 "" => format!("resource {place}").into(),
                 name => name.into(),
             },
-            names: 0,
         };
         let at = reader.place("domain".to_owned());
         reader.reader.check_domain(&at, &config.domain);
@@ -132,14 +246,7 @@ impl Document {
             );
             reader.reader.tell_at(&at, message);
         }
-        let descriptors = reader.descriptors(config.descriptors, "", config.domain.len());
-        if reader.names > MAX_NAMES {
-            let message = format!(
-                "the names of its descriptors, with those above them, have more than {MAX_NAMES} bytes: write shorter \
-                 keys and values"
-            );
-            reader.reader.tell_at(&at, message);
-        }
+        let descriptors = reader.descriptors(config.descriptors, "");
         match reader.reader.problems {
             problems if !problems.is_empty() => Err(problems),
             _ => Ok(vec![Self {
@@ -151,6 +258,12 @@ impl Document {
     }
 }
 
+/// The type of a resource, if it is another one.
+fn other_type(resource: &Any) -> Option<&str> {
+    let kind = last_part(&resource.type_url);
+    (kind != last_part(TYPE_URL)).then_some(kind)
+}
+
 fn last_part(url: &str) -> &str {
     url.rsplit_once('/').map_or(url, |(_, part)| part)
 }
@@ -159,8 +272,6 @@ struct ResourceReader {
     reader: Reader,
     /// Name of the resource.
     name: Arc<str>,
-    /// Bytes of the names of descriptors so far.
-    names: usize,
 }
 
 impl ResourceReader {
@@ -169,30 +280,22 @@ impl ResourceReader {
         Place::Resource { name, path }
     }
 
-    /// Descriptors below `path`, whose name has `above` bytes.
+    /// Descriptors below `path`.
     fn descriptors(
         &mut self,
         descriptors: Vec<RateLimitDescriptor>,
         path: &str,
-        above: usize,
     ) -> Vec<RawDescriptor> {
         let descriptors = descriptors.into_iter().enumerate();
         let read = descriptors.map(|(place, one)| {
             let path = format!("{path}descriptors[{place}]");
-            self.descriptor(one, path, above)
+            self.descriptor(one, path)
         });
         read.collect()
     }
 
-    fn descriptor(
-        &mut self,
-        raw: RateLimitDescriptor,
-        path: String,
-        above: usize,
-    ) -> RawDescriptor {
-        let length = above + raw.key.len() + raw.value.len();
-        self.names += length;
-        let descriptors = self.descriptors(raw.descriptors, &format!("{path}."), length);
+    fn descriptor(&mut self, raw: RateLimitDescriptor, path: String) -> RawDescriptor {
+        let descriptors = self.descriptors(raw.descriptors, &format!("{path}."));
         let at = self.place(path);
         self.reader.check_key(&at, &raw.key);
         RawDescriptor {
@@ -438,21 +541,27 @@ descriptors:
 
     #[test]
     fn memory_is_bounded_whatever_is_sent() {
-        let refused = |value: Vec<u8>, expected: &str| {
-            let told = mistakes(&[Any {
-                value,
-                ..any(&RateLimitConfig::default())
-            }]);
+        let raw = |value: Vec<u8>| Any {
+            value,
+            ..any(&RateLimitConfig::default())
+        };
+        let all_refused = |resources: &[Any], expected: &str| {
+            let told = mistakes(resources);
             assert!(told.len() <= quell_rules::MAX_PROBLEMS);
             assert!(told.iter().all(|text| text.len() < 3_000));
             assert!(told[0].contains(expected), "{}", told[0]);
         };
+        let refused = |value, expected: &str| all_refused(&[raw(value)], expected);
         // Two bytes for each descriptor.
         refused(
-            [0x1A, 0].repeat(MAX_DESCRIPTORS + 1),
-            "more than 100000 descriptors",
+            [0x1A, 0].repeat(MAX_DESCRIPTORS),
+            "more than 100000 resources and descriptors",
         );
         refused([0x1A, 0].repeat(1_000), "empty domain");
+        all_refused(
+            &vec![raw(Vec::new()); MAX_DESCRIPTORS + 1],
+            "more than 100000 resources and descriptors",
+        );
         let mut metadata = descriptor("a", "", None);
         metadata.metadata = Some(Struct {
             fields: [("x".repeat(MAX_METADATA), Value::default())].into(),
@@ -460,15 +569,6 @@ descriptors:
         refused(
             config("d", vec![metadata]).encode_to_vec(),
             "bytes of metadata",
-        );
-        // Each of many has the long name of the one above it.
-        let long = RateLimitDescriptor {
-            descriptors: vec![descriptor("b", "", None); 1_000],
-            ..descriptor("a", &"x".repeat(100_000), None)
-        };
-        refused(
-            config("d", vec![long]).encode_to_vec(),
-            "the names of its descriptors",
         );
         refused(
             config(&"d".repeat(256), Vec::new()).encode_to_vec(),
@@ -481,8 +581,90 @@ descriptors:
             outer.extend(nested);
             nested = outer;
         }
-        refused([&[0x1A, 0][..], &nested].concat(), "empty domain");
         nested[0] = 0x1A;
         refused(nested, "it is no RateLimitConfig");
+    }
+
+    #[test]
+    fn names_and_replaces_are_counted_over_all_resources() {
+        // Each of many has the long name of the one above it: 40 MB a resource.
+        let long = RateLimitDescriptor {
+            descriptors: vec![descriptor("b", "", None); 400],
+            ..descriptor("a", &"x".repeat(100_000), None)
+        };
+        let named = |domain| any(&config(domain, vec![long.clone()]));
+        assert_eq!(check_size(&[named("d")]), Ok(()));
+        let told = check_size(&[named("d"), named("e")]).unwrap_err();
+        assert!(
+            told.to_string().contains(
+                "resource 1: all resources together have more than 67108864 bytes of names"
+            ),
+            "{told}"
+        );
+        let replacing = RateLimitPolicy {
+            replaces: vec![RateLimitReplace::default(); MAX_REPLACES],
+            ..limit(1, ConfigUnit::Day).unwrap()
+        };
+        let replacing = |domain| {
+            let limit = Some(replacing.clone());
+            any(&config(domain, vec![descriptor("a", "", limit)]))
+        };
+        assert_eq!(check_size(&[replacing("d")]), Ok(()));
+        let told = check_size(&[replacing("d"), replacing("e")]).unwrap_err();
+        assert!(
+            told.to_string()
+                .contains("more than 100000 `replaces` entries: send fewer"),
+            "{told}"
+        );
+        // However deep and short they are.
+        let mut deep = RateLimitDescriptor {
+            descriptors: vec![RateLimitDescriptor::default(); 20_000],
+            ..RateLimitDescriptor::default()
+        };
+        for _ in 0..90 {
+            deep = RateLimitDescriptor {
+                descriptors: vec![deep],
+                ..RateLimitDescriptor::default()
+            };
+        }
+        let told = check_size(&[any(&config("d", vec![deep]))]).unwrap_err();
+        assert!(told.to_string().contains("bytes of names"), "{told}");
+    }
+
+    /// A field that is dropped may be what makes 10 per minute 10 per 5 minutes.
+    #[test]
+    fn fields_that_are_not_known_are_refused() {
+        // The field 6 with the number 5.
+        let more = [0x30, 5];
+        let within = |field: u8, message: &[u8]| {
+            let length = u8::try_from(message.len()).unwrap();
+            [&[field, length][..], message].concat()
+        };
+        let policy = limit(10, ConfigUnit::Minute).unwrap().encode_to_vec();
+        let policy = within(0x1A, &[&policy[..], &more].concat());
+        let replace = within(0x1A, &within(0x2A, &more));
+        let key = descriptor("a", "", None).encode_to_vec();
+        let descriptor = |more: &[u8]| within(0x1A, &[&key[..], more].concat());
+        for (value, expected) in [
+            (descriptor(&policy), "RateLimitPolicy has a field 6, which"),
+            (
+                descriptor(&replace),
+                "RateLimitReplace has a field 6, which",
+            ),
+            (descriptor(&[0x48, 1]), "RateLimitDescriptor has a field 9,"),
+            (within(0x22, &[]), "RateLimitConfig has a field 4, which"),
+        ] {
+            let start = config("d", Vec::new()).encode_to_vec();
+            let sent = Any {
+                value: [start, value].concat(),
+                ..any(&RateLimitConfig::default())
+            };
+            let told = mistakes(&[sent]).concat();
+            assert!(
+                told.starts_with(&format!("resource 0: {expected}")),
+                "{told}"
+            );
+            assert!(told.contains("write another unit"), "{told}");
+        }
     }
 }

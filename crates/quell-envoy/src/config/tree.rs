@@ -237,6 +237,15 @@ impl Found<'_> {
         }
         name
     }
+
+    /// Returns true if callers choose a part of [`Self::stat_name`]: a value that the file does not have.
+    #[must_use]
+    pub fn shows_values(&self) -> bool {
+        self.path.iter().any(|node| {
+            let is_any = node.written.is_empty() || node.written.contains('*');
+            is_any && !node.is_shared && (self.leaf.is_detailed || node.shows_value)
+        })
+    }
 }
 
 impl Level {

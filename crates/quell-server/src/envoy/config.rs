@@ -130,7 +130,7 @@ impl RateLimits<'_> {
             };
             let near = self.0.config.envoy_near_limit.ratio();
             if let Some(counts) = counts(found, decision, hits, near) {
-                self.0.envoy.note(&found.stat_name(descriptor), counts);
+                self.0.envoy.note(found, descriptor, counts);
             }
         }
         Ok(Some(verdict))
@@ -182,7 +182,7 @@ impl RateLimits<'_> {
             answer.set(*place, found, passed.as_ref(), until_reset(found, now));
             self.0
                 .envoy
-                .note_refund(&found.stat_name(descriptor), descriptor.cost.get());
+                .note_refund(found, descriptor, descriptor.cost.get());
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! xDS: limits that a control plane sends on a stream (`--envoy-xds`), each time all of them.
 //!
-//! A configuration comes into force as changed files do, and is acknowledged with its version. One with mistakes is
-//! refused with what they are, and the limits in force stay; so they do while there is no stream.
+//! A configuration without mistakes is acknowledged with its version, and comes into force as changed files do: with
+//! the next reload, if mistakes elsewhere stop this one, of which the control plane is told nothing. One with mistakes
+//! is refused with what they are, and the one before it stays, as it does while there is no stream.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -53,6 +54,10 @@ const BACK_OFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)
 /// name to others.
 const RESUME: Duration = Duration::from_secs(1);
 
+/// Time after which files and stores are read again for the first configuration, if mistakes in them kept it from coming
+/// into force: a server that waits for it follows no files yet.
+const READ_AGAIN: Duration = Duration::from_secs(2);
+
 /// Pause after each configuration in a row that is refused, from the second on, and the longest: many control planes
 /// send the same one again at once.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
@@ -67,22 +72,30 @@ pub(crate) struct XdsLimits {
     in_force: watch::Sender<Option<Arc<str>>>,
     /// Opening the stream, and keeping it.
     attempts: Attempts,
+    /// Configurations that it sent.
+    checks: Attempts,
 }
 
 #[derive(Debug, Default)]
 struct XdsState {
     /// Configuration that no reload has read yet.
     received: Option<XdsVersion>,
-    /// The one that was read last, with mistakes or without.
-    latest: Option<XdsVersion>,
-    /// Its mistakes, once they are known.
+    /// Mistakes of the one that was read last, once they are known.
     mistakes: Option<Vec<String>>,
+    /// The last one without mistakes.
+    accepted: Option<AcceptedLimits>,
 }
 
 #[derive(Clone, Debug)]
 struct XdsVersion {
     version: Arc<str>,
     resources: Arc<[Any]>,
+}
+
+#[derive(Clone, Debug)]
+struct AcceptedLimits {
+    version: Arc<str>,
+    domains: Vec<DomainRules>,
 }
 
 impl XdsLimits {
@@ -94,6 +107,7 @@ impl XdsLimits {
             state: Mutex::default(),
             in_force: watch::Sender::default(),
             attempts: Attempts::default(),
+            checks: Attempts::default(),
         }
     }
 
@@ -106,9 +120,22 @@ impl XdsLimits {
         self.in_force.borrow().clone()
     }
 
-    /// Reason why there is no stream, and since when.
+    /// Reason why there is no stream, or why the configuration that was sent last is refused, and since when.
     pub(crate) fn failure(&self) -> Option<Failure> {
-        self.attempts.failure()
+        let lost = self.attempts.failure();
+        lost.or_else(|| self.checks.failure())
+    }
+
+    /// The last version without mistakes, if there is one.
+    fn accepted(&self) -> Option<Arc<str>> {
+        let state = self.state.lock();
+        let accepted = state.accepted.as_ref()?;
+        Some(Arc::clone(&accepted.version))
+    }
+
+    /// Returns true if nothing is in force, though a version has no mistakes.
+    fn is_first_waiting(&self) -> bool {
+        self.version().is_none() && self.accepted().is_some()
     }
 
     /// Waits until a configuration is in force.
@@ -117,40 +144,62 @@ impl XdsLimits {
         let _ = self.in_force.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Reads what was received. One reload at a time does.
-    pub(crate) fn read(&self) {
+    /// Limits of what was received, or else of the last configuration without mistakes. One reload at a time loads.
+    ///
+    /// # Errors
+    /// Mistakes in what was received, of which a domain that is in `taken` is one unless it was there before: then the
+    /// mistake is elsewhere. They are told once; the next load has the limits of the configuration before.
+    pub(crate) fn load(
+        &self,
+        taken: impl Fn(&DomainRules) -> Option<Problem>,
+    ) -> Result<Vec<DomainRules>, Vec<Problem>> {
+        let (received, before) = {
+            let mut state = self.state.lock();
+            (state.received.take(), state.accepted.clone())
+        };
+        let before = before.map_or_else(Vec::new, |accepted| accepted.domains);
+        let Some(XdsVersion { version, resources }) = received else {
+            return Ok(before);
+        };
+        let loaded = load_resources(&resources, self.options).and_then(|domains| {
+            let is_new = |domain: &DomainRules| {
+                let mut before = before.iter();
+                !before.any(|other| other.domain == domain.domain)
+            };
+            let mut all = domains.iter();
+            let problem = all.find_map(|domain| taken(domain).filter(|_| is_new(domain)));
+            problem.map_or(Ok(domains), |problem| Err(vec![problem]))
+        });
         let mut state = self.state.lock();
-        if let Some(received) = state.received.take() {
-            state.latest = Some(received);
-            state.mistakes = None;
+        match &loaded {
+            Ok(domains) => {
+                state.mistakes = Some(Vec::new());
+                state.accepted = Some(AcceptedLimits {
+                    version,
+                    domains: domains.clone(),
+                });
+                self.checks.succeeded();
+            }
+            Err(problems) => {
+                let mistakes = problems.iter().map(ToString::to_string);
+                let mistakes: Vec<String> = mistakes.collect();
+                let refused = mistakes.iter().map(|one| format!("refused: {one}"));
+                self.checks.failed(refused.collect());
+                state.mistakes = Some(mistakes);
+            }
         }
+        loaded
     }
 
-    /// Limits of what was read last.
-    pub(crate) fn load(&self) -> Result<Vec<DomainRules>, Vec<Problem>> {
-        let latest = self.state.lock().latest.clone();
-        latest.map_or_else(
-            || Ok(Vec::new()),
-            |latest| load_resources(&latest.resources, self.options),
-        )
-    }
-
-    /// Notes that what was read last is in force. Returns a description of a new version.
+    /// Notes that what was loaded last is in force. Returns a description of a new version.
     pub(crate) fn mark_in_force(&self) -> Option<String> {
-        let mut state = self.state.lock();
-        let version = Arc::clone(&state.latest.as_ref()?.version);
-        state.mistakes = Some(Vec::new());
+        let version = self.accepted()?;
         let is_new = self.in_force.send_if_modified(|in_force| {
             let is_new = in_force.as_ref() != Some(&version);
             *in_force = Some(Arc::clone(&version));
             is_new
         });
         is_new.then(|| format!("version {} of {}", printable(&version), self.url))
-    }
-
-    /// Notes that what was read last is not in force.
-    pub(crate) fn mark_refused(&self, reasons: &[String]) {
-        self.state.lock().mistakes = Some(reasons.to_vec());
     }
 
     /// Notes that the stream has ended. Returns true if that is news.
@@ -217,7 +266,7 @@ impl XdsStream<'_> {
             let sent = requests.try_send(request);
             sent.map_err(|_| "it does not read what it is sent".to_owned())
         };
-        let version = self.limits.version();
+        let version = self.limits.accepted();
         let mut is_resumed = version.is_some();
         send(self.request(version.as_deref(), String::new()))?;
         loop {
@@ -226,6 +275,10 @@ impl XdsStream<'_> {
                 () = sleep(RESUME), if is_resumed => {
                     is_resumed = false;
                     send(self.request(None, String::new()))?;
+                    continue;
+                }
+                () = sleep(READ_AGAIN), if self.limits.is_first_waiting() => {
+                    reload::reload(self.shared, Occasion::ConfigReceived).await;
                     continue;
                 }
             };
@@ -249,7 +302,7 @@ impl XdsStream<'_> {
         }
     }
 
-    /// Brings a configuration into force if it has no mistake, and says which.
+    /// Brings a configuration into force if it has no mistake, and says which it has.
     async fn judge(&mut self, response: DiscoveryResponse) -> Result<DiscoveryRequest, String> {
         let (version, nonce) = (response.version_info, response.nonce);
         if version.len().max(nonce.len()) > MAX_LABEL {
@@ -266,14 +319,22 @@ impl XdsStream<'_> {
         if self.limits.attempts.succeeded() {
             tracing::info!(url = %self.limits.url, "the control plane answers again");
         }
-        self.limits.state.lock().received = Some(XdsVersion {
-            version: version.into(),
-            resources: response.resources.into(),
-        });
+        {
+            let mut state = self.limits.state.lock();
+            state.mistakes = None;
+            state.received = Some(XdsVersion {
+                version: version.into(),
+                resources: response.resources.into(),
+            });
+        }
         reload::reload(self.shared, Occasion::ConfigReceived).await;
         let mistakes = self.limits.state.lock().mistakes.clone();
         let mistakes = mistakes.ok_or("this server stops")?;
-        let mut request = self.request(self.limits.version().as_deref(), nonce);
+        if !mistakes.is_empty() && self.shared.sources.has_waiting_version() {
+            // That reload read it from the store, whose follower does not ask for it again.
+            reload::reload(self.shared, Occasion::ConfigReceived).await;
+        }
+        let mut request = self.request(self.limits.accepted().as_deref(), nonce);
         self.refused = match mistakes.is_empty() {
             true => 0,
             false => self.refused.saturating_add(1),

@@ -589,7 +589,7 @@ fn the_pages_of_the_other_service_are_there() {
 /// Case 30: a connection that is told to end loses no call.
 #[test]
 fn old_connections_are_told_to_end() {
-    let server = basic("envoy_max_connection_age = '10ms'");
+    let server = basic("envoy_max_connection_age = '1s'");
     let ask = client(&server);
     eventually("there is another connection", || {
         assert!(ask(call("basic", "unlimited=x")).is_ok());

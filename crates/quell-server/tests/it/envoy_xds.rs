@@ -24,7 +24,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::certificates::Authority;
 use crate::envoy_config::{call, client};
-use crate::harness::{DEADLINE, Fixture, eventually};
+use crate::harness::{DEADLINE, Fixture, eventually, replace};
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -268,13 +268,14 @@ fn a_server_follows_its_control_plane() {
     let health = server.get("/healthz").json();
     assert_eq!(health["control_plane"]["version"], "v2");
     assert_eq!(health["reload_failure"]["reasons"][0], reason);
-    assert!(!server.reload(), "what was sent last still has the mistake");
 
     // No limits at all, and some again.
     script.accepted("v4", &[]);
     let answer = client(&server)(call("d", "key=a")).unwrap();
     assert_eq!(answer.statuses[0].current_limit, None);
+    assert_eq!(server.get("/readyz").status, 503);
     script.accepted("v5", &hourly(5));
+    assert_eq!(server.get("/readyz").status, 200);
     assert_eq!(left(&server), 1);
     assert_eq!(server.get("/healthz").json()["status"], "ok");
     assert!(server.reload());
@@ -347,6 +348,158 @@ fn a_server_that_does_not_wait_is_not_ready_before_the_first_configuration() {
     assert_eq!(left(&server), 1);
     assert_eq!(server.get("/readyz").status, 200);
     assert_eq!(serving(), ServingStatus::Serving as i32);
+}
+
+const MINE: &str = "domain: mine\nrules: [{ name: all, rate: 5/day }]";
+const MINE_LESS: &str = "domain: mine\nrules: [{ name: all, rate: 3/day }]";
+const MINE_BROKEN: &str = "domain: mine\nrules: [{ name: all, rate: 7/fortnight }]";
+
+/// The limit of a call on the domain `mine`.
+fn limit_of_mine(server: &Fixture) -> u32 {
+    let answer = client(server)(call("mine", "key=a")).unwrap();
+    let limit = answer.statuses[0].current_limit.as_ref();
+    limit.unwrap().requests_per_unit
+}
+
+#[test]
+fn a_refused_configuration_stops_no_reload_of_rules() {
+    let plane = ControlPlane::start(None);
+    let starting = start_aside(MINE, &plane.settings(), |_| {});
+    let script = plane.stream();
+    script.next();
+    script.accepted("v1", &hourly(9));
+    let server = starting.join().unwrap();
+    assert_eq!(limit_of_mine(&server), 5);
+    let (reason, version) = script.refused("v2", &broken());
+    assert_eq!(version, "v1");
+    replace(&server.path("rules.yaml"), MINE_LESS);
+    assert!(server.reload());
+    assert_eq!(limit_of_mine(&server), 3);
+    assert_eq!(left(&server), 8, "the limits before it stay");
+
+    // An operator still reads about it, until there is a better one.
+    let health = server.get("/healthz").json();
+    assert_eq!(health["status"], "degraded");
+    assert_eq!(health["control_plane"]["version"], "v1");
+    let told = &health["control_plane"]["failure"]["reasons"][0];
+    assert_eq!(*told, format!("refused: {reason}"));
+    assert_eq!(server.get("/readyz").status, 200);
+    script.accepted("v3", &hourly(5));
+    assert_eq!(left(&server), 3);
+    assert_eq!(server.get("/healthz").json()["status"], "ok");
+}
+
+#[test]
+fn a_control_plane_is_not_told_of_mistakes_in_files() {
+    let plane = ControlPlane::start(None);
+    let starting = start_aside(MINE, &plane.settings(), |_| {});
+    let script = plane.stream();
+    script.next();
+    script.accepted("v1", &hourly(9));
+    let server = starting.join().unwrap();
+    replace(&server.path("rules.yaml"), MINE_BROKEN);
+    assert!(!server.reload());
+    script.accepted("v2", &hourly(5));
+    let health = server.get("/healthz").json();
+    assert_eq!(health["status"], "degraded");
+    assert_eq!(health["control_plane"]["version"], "v1", "in force");
+    let told = health["reload_failure"]["reasons"][0].as_str().unwrap();
+    assert!(
+        told.contains("rules.yaml") && told.contains("`fortnight`"),
+        "{told}"
+    );
+    assert_eq!(left(&server), 8);
+    // Its own mistakes are told alone.
+    let (reason, version) = script.refused("v3", &broken());
+    assert!(!reason.contains("fortnight"), "{reason}");
+    assert_eq!(version, "v2", "the last that was accepted");
+
+    replace(&server.path("rules.yaml"), MINE_LESS);
+    assert!(server.reload());
+    assert_eq!(limit_of_mine(&server), 3);
+    assert_eq!(left(&server), 3);
+    let health = server.get("/healthz").json();
+    assert_eq!(health["control_plane"]["version"], "v2");
+
+    // A domain that a file takes from the control plane is the file's mistake.
+    replace(&server.path("rules.yaml"), &MINE.replace("mine", "d"));
+    assert!(!server.reload());
+    script.accepted("v4", &hourly(4));
+    assert_eq!(
+        server.get("/healthz").json()["control_plane"]["version"],
+        "v2"
+    );
+    replace(&server.path("rules.yaml"), MINE);
+    assert!(server.reload());
+    assert_eq!(left(&server), 1);
+}
+
+#[test]
+fn a_mistake_in_a_file_delays_the_first_configuration() {
+    let plane = ControlPlane::start(None);
+    let mut rules = None;
+    let starting = start_aside(MINE, &plane.settings(), |server| {
+        rules = Some(server.path("rules.yaml"));
+    });
+    let (script, rules) = (plane.stream(), rules.unwrap());
+    script.next();
+    replace(&rules, MINE_BROKEN);
+    script.accepted("v1", &hourly(9));
+    assert!(!starting.is_finished(), "it is not in force");
+    replace(&rules, MINE_LESS);
+    let server = starting.join().unwrap();
+    assert_eq!(limit_of_mine(&server), 3);
+    assert_eq!(left(&server), 8);
+}
+
+#[test]
+fn fields_that_are_not_known_are_refused() {
+    let plane = ControlPlane::start(None);
+    let starting = start_aside("", &plane.settings(), |_| {});
+    let script = plane.stream();
+    script.next();
+    script.accepted("v1", &hourly(9));
+    let server = starting.join().unwrap();
+    // 10 per minute, and in the field 6 of the limit a 5, which makes it 10 per 5 minutes.
+    let mut sent = response("v2", &[]);
+    let descriptor = b"\x1A\x0D\x0A\x03key\x1A\x06\x08\x02\x10\x0A\x30\x05";
+    sent.resources = vec![Any {
+        type_url: TYPE_URL.to_owned(),
+        value: [b"\x12\x01d", &descriptor[..]].concat(),
+    }];
+    script.send(sent);
+    let told = script.next();
+    assert_eq!(told.version_info, "v1");
+    let detail = told.error_detail.unwrap().message;
+    let expected =
+        "resource 0: RateLimitPolicy has a field 6, which this version of Quell does not know";
+    assert!(detail.starts_with(expected), "{detail}");
+    assert_eq!(left(&server), 8);
+}
+
+#[test]
+fn domains_of_rules_are_no_limits_of_files_or_of_a_control_plane() {
+    let plane = ControlPlane::start(None);
+    let starting = start_aside(MINE, &plane.settings(), |_| {});
+    let script = plane.stream();
+    script.next();
+    script.accepted("v1", &[]);
+    let server = starting.join().unwrap();
+    assert_eq!(server.get("/readyz").status, 503);
+    script.accepted("v2", &hourly(9));
+    assert_eq!(server.get("/readyz").status, 200);
+
+    let settings =
+        "envoy = '127.0.0.1:0'\nenvoy_config = 'DIR/limits'\nenvoy_needs_config = false\n";
+    for (more, status) in [("", 503), ("allow_empty_rules = true\n", 200)] {
+        let mut server = Fixture::prepare(MINE, &format!("{settings}{more}"));
+        server.start().unwrap();
+        assert_eq!(server.get("/readyz").status, status);
+        std::fs::create_dir(server.path("limits")).unwrap();
+        std::fs::write(server.path("limits/d.yaml"), "domain: d").unwrap();
+        assert!(server.reload());
+        assert_eq!(server.get("/readyz").status, 200);
+    }
 }
 
 #[test]
