@@ -395,11 +395,17 @@ fn random_query(random: &mut Random) -> Query<'static> {
 }
 
 fn random_action(random: &mut Random, now: Now) -> Action<'static> {
-    match random.below(6) {
+    match random.below(4) {
         0 => Action::Forgive,
         1 => Action::Lift,
-        2 => Action::Refund,
-        3 | 4 => Action::Adjust(random_adjustment(random, now)),
+        2 => {
+            // A generator of its own, so that traces go on as they are.
+            let mut random = Random::new(now.wall.as_nanos());
+            match random.one_in(3) {
+                true => Action::Refund,
+                false => Action::Adjust(random_adjustment(&mut random, now)),
+            }
+        }
         _ => {
             let reasons = [None, Some("tries passwords"), Some("1 \u{e9}")];
             let length = Duration::from_millis(1 + random.below(5_000));

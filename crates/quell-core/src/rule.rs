@@ -82,7 +82,8 @@ pub struct Rule {
     pub group: Option<Arc<str>>,
     /// The longest that a reservation may last, at most [`MAX_HOLD`](crate::hold::MAX_HOLD).
     pub max_hold: Duration,
-    /// The entries by which Envoy's calls reserve an estimate and settle it. All limits of such a rule are fixed windows.
+    /// The entries by which Envoy's calls reserve an estimate and settle it. All limits of such a rule are fixed
+    /// windows, and its rung is strict.
     pub reserve: Option<Arc<Reserve>>,
     /// The status and body of a refusal to an end user, in place of the usual ones.
     pub refusal_page: Option<Arc<RefusalPage>>,

@@ -56,6 +56,12 @@ pub enum RequestError {
         "the entry {0:?} is {1:?}, which is no phase of a reservation: write reserve, or settle with apply_on_stream_done"
     )]
     Phase(String, String),
+    /// A descriptor with a limit of its own has a phase.
+    #[error(
+        "a descriptor with a limit of its own cannot reserve or settle: leave `limit` out where the actions say the \
+        phase"
+    )]
+    ReservedLimit,
     /// The hits of a descriptor are to be taken back.
     #[error(
         "is_negative_hits is answered by limits of --envoy-config alone, which remember what they refused: reserve the \
@@ -192,6 +198,7 @@ impl<'a> Request<'a> {
             let hits = hits(message.hits_addend, one);
             let mut descriptor = descriptor(one, hits)?;
             match phase(one, reserve)? {
+                Some(_) if one.limit.is_some() => return Err(RequestError::ReservedLimit),
                 Some((Phase::Settle, id)) => {
                     settled.push(SettledDescriptor {
                         query: Query::with_descriptors(domain, vec![descriptor]),
@@ -493,6 +500,50 @@ mod tests {
             own_key("d", &Descriptor::new()),
             own_key("e", &Descriptor::new())
         );
+    }
+
+    #[test]
+    fn a_phase_says_whether_a_descriptor_reserves_or_settles() {
+        let reserve = Reserve::default();
+        let with_hits = |hits, pairs: &[(&str, &str)]| proto::Descriptor {
+            hits_addend: Some(UInt64Value { value: hits }),
+            ..entries(pairs)
+        };
+        let settle = ("phase", "settle");
+        let descriptors = vec![
+            with_hits(7, &[("user", "a"), ("phase", "reserve")]),
+            with_hits(0, &[("user", "a"), ("phase", "reserve")]),
+            with_hits(5, &[("user", "a"), ("reservation", "id"), settle]),
+            with_hits(0, &[settle]),
+            with_hits(3, &[("user", "a")]),
+        ];
+        let message = message(descriptors, 0);
+        let request = Request::read(&message, Some(&reserve)).unwrap();
+        assert_eq!(request.reserved, [0, 1]);
+        assert_eq!(request.charged.places(), [0, 4]);
+        assert_eq!(request.checked.places(), [1]);
+        let settled = request.settled.iter().map(|one| (one.actual, one.id));
+        let settled: Vec<_> = settled.collect();
+        assert_eq!(settled, [(5, "id"), (0, UNRESERVED)]);
+        // In a domain without `reserve` they are entries as any other.
+        let plain = Request::read(&message, None).unwrap();
+        assert_eq!(plain.charged.places(), [0, 2, 4]);
+        assert!(plain.settled.is_empty() && plain.reserved.is_empty());
+        let mut limited = limited(5, 2);
+        limited.entries = entries(&[settle]).entries;
+        for (descriptor, expected) in [
+            (
+                entries(&[("phase", "x")]),
+                "which is no phase of a reservation: write reserve",
+            ),
+            (limited, "leave `limit` out"),
+        ] {
+            let message = self::message(vec![descriptor], 0);
+            let error = Request::read(&message, Some(&reserve))
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -19,8 +19,9 @@ const NO_WINDOW: &str = "a reservation belongs to the window in which it began, 
 /// The message for a rule that sets the cost.
 const FIXED_COST: &str = "`cost` is what every call costs here, whatever its estimate is: leave it out in a rule with `reserve`";
 
-/// The message for a rule that is decided from units that a server has.
-const NOT_STRICT: &str = "a settlement changes what the store counts: write `rung: strict` or `local` in a rule with `reserve`";
+/// The message for a rule that is not decided by the store: a server would settle what another one counts.
+const NOT_STRICT: &str =
+    "a settlement changes what the store counts: write `rung: strict` in a rule with `reserve`";
 
 /// Reports what does not go with `reserve`.
 pub(super) fn check(
@@ -44,7 +45,7 @@ pub(super) fn check(
     if let Some(cost) = &raw.cost {
         sink.problem(&cost.span, FIXED_COST);
     }
-    if !matches!(policy.rung, Rung::Strict | Rung::Local) {
+    if policy.rung != Rung::Strict {
         let rung = raw.policy.rung.as_ref();
         sink.problem(rung.map_or(&raw.span, |rung| &rung.span), NOT_STRICT);
     }

@@ -11,7 +11,6 @@ use quell_core::charge::Charge;
 use quell_core::descriptor::Descriptor;
 use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
-use quell_core::policy::Rung;
 use quell_core::rule::{Reserve, RuleSet};
 use quell_core::time::Wall;
 use quell_envoy::{REFUSED, Request, ReservationKey, SettledDescriptor, Settles, difference};
@@ -117,9 +116,8 @@ impl RateLimits<'_> {
             let mut decisions = verdict.decisions.iter();
             let decision = decisions.find(|one| one.rule == rule.name)?.decision;
             // While the store is gone, what is allowed and not shared is charged nowhere.
-            let is_local = charge.policy.rung == Rung::Local;
             let is_shared = matches!(charge.policy.on_failure, Some(OnFailure::Share { .. }));
-            let is_charged = !verdict.degraded || is_local || is_shared;
+            let is_charged = !verdict.degraded || is_shared;
             (is_charged && decision.outcome.is_allow()).then_some(decision.reset_after)
         };
         let made: Vec<_> = (set.charges().iter())

@@ -52,7 +52,13 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "limit: 9/h, algorithm: fixed_window, reserve: {}, max_over_admission: 1%, nodes: 2, on_failure: deny",
         &[
-            "3:5: rules[0]: a settlement changes what the store counts: write `rung: strict` or `local` in a rule with `reserve`",
+            "3:5: rules[0]: a settlement changes what the store counts: write `rung: strict` in a rule with `reserve`",
+        ],
+    ),
+    (
+        "limit: 9/h, algorithm: fixed_window, reserve: {}, rung: local",
+        &[
+            "3:72: rules[0].rung: a settlement changes what the store counts: write `rung: strict` in a rule with `reserve`",
         ],
     ),
     (
