@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Code as GrpcCode, Status};
 
 use crate::envoy::{ENVOY, channel, client, descriptor, message, metadata};
-use crate::harness::{Fixture, replace, store_settings};
+use crate::harness::{Fixture, eventually, replace, store_settings};
 
 const RULES: &str = "
 domain: gateway
@@ -427,6 +427,30 @@ fn servers_of_one_store_need_a_secret() {
     std::fs::write(server.path("secret"), "short\n").unwrap();
     let error = server.start().unwrap_err().to_string();
     assert!(error.contains("has 5 bytes: write at least 32"), "{error}");
+}
+
+/// While a store is gone, a rule that allows everything charges nothing: its calls are charged when they end.
+#[test]
+fn what_was_allowed_without_the_store_is_charged_whole() {
+    let mut redis = Redis::start(&[]);
+    let server = start(
+        &RULES.replace("on_failure: deny", "on_failure: allow"),
+        Some(&redis),
+    );
+    let gateway = Gateway::new(&server);
+    let known = gateway.reserve("acme", 300).unwrap();
+    redis.kill();
+    let id = gateway.reserve("acme", 200).unwrap();
+    assert_ne!(id, known);
+    let settle = || (gateway.ask)(message(&[settle("acme", &id, 40)]));
+    let gone = settle().unwrap_err();
+    assert_eq!(gone.code(), GrpcCode::Unavailable, "{gone}");
+    redis.restart();
+    eventually("the store is back", || settle().is_ok());
+    // It has lost what it knew.
+    assert_eq!(gateway.left("acme").0, 960);
+    settle().unwrap();
+    assert_eq!(gateway.left("acme").0, 960);
 }
 
 /// Limit of the tenant that all streams are of.
