@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use prost::Message as _;
 use quell_envoy::proto::{
     Code, Descriptor, Entry, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
 };
@@ -22,6 +21,8 @@ use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
 pub(crate) mod rivals;
+mod throttlecrab;
+mod through;
 
 use rivals::Kind;
 
@@ -40,6 +41,9 @@ const AT_A_TIME: usize = 10;
 /// Number of different keys where there are many.
 const KEYS: usize = 100_000;
 
+/// The case with many keys.
+const MANY: &str = "100,000 keys, tonic";
+
 /// Settings of `bench envoy`.
 #[derive(Args, Debug, Serialize)]
 pub(crate) struct Settings {
@@ -52,6 +56,13 @@ pub(crate) struct Settings {
     /// Count on a Redis, which each rival has for itself.
     #[arg(long)]
     redis: bool,
+    /// Measure throttlecrab-server too, asked by its own gRPC; it is installed below bench/target the first time.
+    #[arg(long, conflicts_with = "redis")]
+    with_throttlecrab: bool,
+    /// Measure calls through this Envoy as well.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    through: Option<PathBuf>,
     /// Measure this program instead of building one.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -72,9 +83,39 @@ struct Rival {
     running: Running,
     /// Redis that it counts on.
     redis: Option<Running>,
+    /// What is sent to it on one key.
+    call: Call,
+}
+
+/// A call of gRPC.
+struct Call {
+    method: &'static str,
+    /// A file with its body.
+    body: PathBuf,
 }
 
 impl Rival {
+    /// A service of Envoy's.
+    fn of_envoy(
+        name: &'static str,
+        address: SocketAddr,
+        command: &mut Command,
+        redis: Option<Running>,
+    ) -> Result<Self> {
+        Ok(Self {
+            name,
+            address,
+            running: Running::start(name, command, address)?,
+            redis,
+            call: Call::new(METHOD, &question(&key(0)))?,
+        })
+    }
+
+    /// Whether Envoy can ask it.
+    fn speaks_envoy(&self) -> bool {
+        self.call.method == METHOD
+    }
+
     /// Processor time so far: of the server, and of its Redis.
     fn processor_time(&self) -> Result<(Duration, Duration)> {
         let redis = self.redis.as_ref().map(Running::processor_time);
@@ -99,7 +140,7 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    for rival in &rivals {
+    for rival in rivals.iter().filter(|one| one.speaks_envoy()) {
         let answer = runtime.block_on(ask_once(rival.address))?;
         let statuses = answer.statuses.len();
         ensure!(
@@ -108,14 +149,10 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             rival.name
         );
     }
-    let one = bench_folder().join("target").join("one-question");
-    fs::write(&one, frame(&question(&key(0))))?;
     let keys = draw(Spread::Uniform, KEYS, 1 << 16);
     let cases: [(&str, Ask<'_>); 2] = [
-        ("one key, h2load", &|rival| {
-            h2load(rival.address, &one, settings.seconds)
-        }),
-        ("100,000 keys, tonic", &|rival| {
+        ("one key, h2load", &|rival| h2load(rival, settings.seconds)),
+        (MANY, &|rival| {
             runtime.block_on(ask_many(rival.address, &keys, settings.seconds))
         }),
     ];
@@ -123,6 +160,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         for run in 0..settings.runs {
             for turn in 0..rivals.len() {
                 let rival = &rivals[(run + turn) % rivals.len()];
+                if case == MANY && !rival.speaks_envoy() {
+                    continue;
+                }
                 let before = rival.processor_time()?;
                 let rate = ask(rival)?;
                 let after = rival.processor_time()?;
@@ -145,7 +185,13 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
             }
         }
     }
-    let tables = cases.map(|(case, _)| table(&report, &rivals, case));
+    let mut tables = cases
+        .map(|(case, _)| table(&report, &rivals, case))
+        .to_vec();
+    if let Some(envoy) = &settings.through {
+        let asked: Vec<&Rival> = rivals.iter().filter(|one| one.speaks_envoy()).collect();
+        tables.push(through::measure(&mut report, settings, envoy, &asked)?);
+    }
     report.finish(&tables.join("\n"), settings.json)
 }
 
@@ -206,12 +252,8 @@ fn start(settings: &Settings) -> Result<Vec<Rival>> {
         if let Some((_, at)) = &redis {
             command.args(["--store", &format!("redis://{at}")]);
         }
-        rivals.push(Rival {
-            name,
-            address,
-            running: Running::start(name, &mut command, address)?,
-            redis: redis.map(|(redis, _)| redis),
-        });
+        let redis = redis.map(|(redis, _)| redis);
+        rivals.push(Rival::of_envoy(name, address, &mut command, redis)?);
     }
     let kinds = match settings.redis {
         true => [Kind::TwoCommands, Kind::Echo],
@@ -227,12 +269,11 @@ fn start(settings: &Settings) -> Result<Vec<Rival>> {
         if let Some((_, at)) = &redis {
             command.args(["--redis", &at.to_string()]);
         }
-        rivals.push(Rival {
-            name: kind.name(),
-            address,
-            running: Running::start(kind.name(), &mut command, address)?,
-            redis: redis.map(|(redis, _)| redis),
-        });
+        let redis = redis.map(|(redis, _)| redis);
+        rivals.push(Rival::of_envoy(kind.name(), address, &mut command, redis)?);
+    }
+    if settings.with_throttlecrab {
+        rivals.push(throttlecrab::start()?);
     }
     Ok(rivals)
 }
@@ -252,11 +293,16 @@ fn question(user: &str) -> RateLimitRequest {
     }
 }
 
-/// A message as gRPC sends it: not compressed, and its length.
-fn frame(message: &RateLimitRequest) -> Vec<u8> {
-    let body = message.encode_to_vec();
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    [&[0][..], &length.to_be_bytes(), &body].concat()
+impl Call {
+    /// Writes the message to a file as gRPC sends it: not compressed, and its length before it.
+    fn new(method: &'static str, message: &impl prost::Message) -> Result<Self> {
+        let bytes = message.encode_to_vec();
+        let length = u32::try_from(bytes.len())?;
+        let name = method.rsplit('/').next().unwrap_or(method);
+        let body = bench_folder().join("target").join(name);
+        fs::write(&body, [&[0][..], &length.to_be_bytes(), &bytes].concat())?;
+        Ok(Self { method, body })
+    }
 }
 
 async fn ask_once(address: SocketAddr) -> Result<RateLimitResponse> {
@@ -266,14 +312,15 @@ async fn ask_once(address: SocketAddr) -> Result<RateLimitResponse> {
 }
 
 /// Questions per second of `h2load` with one thread.
-fn h2load(address: SocketAddr, body: &Path, seconds: u64) -> Result<f64> {
+fn h2load(rival: &Rival, seconds: u64) -> Result<f64> {
+    let Call { method, body } = &rival.call;
     let output = Command::new("h2load")
         .args(["-t", "1", "-c", &CONNECTIONS.to_string()])
         .args(["-m", &AT_A_TIME.to_string()])
         .args(["-D", &seconds.to_string(), "-d"])
         .arg(body)
         .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
-        .arg(format!("http://{address}{METHOD}"))
+        .arg(format!("http://{}{method}", rival.address))
         .output()
         .context("cannot start h2load")?;
     let text = String::from_utf8_lossy(&output.stdout);
