@@ -183,6 +183,7 @@ fn promtool_finds_nothing_wrong_with_any_of_them() {
     let log = folder.path("decisions.log");
     let store = ["--rules", &url, "--store", &url, "--store-timeout", "10s"];
     let memory = ["--rules", &file, "--decision-log", &log];
+    let memory = [&memory[..], &["--envoy", "127.0.0.1:0"]].concat();
 
     let (mut seen, mut labelled) = (BTreeSet::new(), BTreeSet::new());
     for arguments in [&store[..], &memory] {

@@ -259,27 +259,27 @@ fn an_older_version_comes_back_as_a_new_one() {
 
 #[test]
 fn no_password_is_ever_shown() {
-    let url = "redis://me:secret@127.0.0.1:1/0";
+    let url = "redis://me:hunter2@127.0.0.1:1/0";
     for words in [
         &["rules", "history", "--store", url][..],
-        &["rules", "pull", "--store", "redis://me:secret@127.0.0.1:x"],
-        &["rules", "pull", "--store", "http://me:secret@127.0.0.1"],
+        &["rules", "pull", "--store", "redis://me:hunter2@127.0.0.1:x"],
+        &["rules", "pull", "--store", "http://me:hunter2@127.0.0.1"],
         &[
             "rules",
             "test",
             "--store",
-            "redis://me:secret@127.0.0.1:x",
+            "redis://me:hunter2@127.0.0.1:x",
             "f",
         ],
         &["serve", "--rules", url, "--http", "127.0.0.1:0"],
-        &["serve", "--rules", "redis://me:secret@127.0.0.1:x"],
+        &["serve", "--rules", "redis://me:hunter2@127.0.0.1:x"],
         &["serve", "--rules", url, "--print-config"],
     ] {
         let told = run(&mut quell(words));
-        assert!(!format!("{told:?}").contains("secret"), "{told:?}");
+        assert!(!format!("{told:?}").contains("hunter2"), "{told:?}");
     }
     let help = run(quell(&["serve", "--help"]).env("QUELL_RULES", url)).expect_success();
-    assert!(!help.contains("secret"), "{help}");
+    assert!(!help.contains("hunter2"), "{help}");
     let help = run(quell(&["rules", "push", "--help"]).env("QUELL_RULES_STORE", url));
-    assert!(!help.expect_success().contains("secret"));
+    assert!(!help.expect_success().contains("hunter2"));
 }
