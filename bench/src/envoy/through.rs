@@ -77,11 +77,15 @@ fn configuration(
     // A text takes whatever is written.
     let _ = write!(text, "{}", listener(application, answers, None));
     for (name, address, service) in listeners {
-        let asked = service.map(|_| *name);
+        let asked = service.map(|_| host(name));
         let _ = write!(
             text,
             "{}",
-            listener(*address, "route: { cluster: application }", asked)
+            listener(
+                *address,
+                "route: { cluster: application }",
+                asked.as_deref()
+            )
         );
     }
     let _ = write!(
@@ -91,10 +95,15 @@ fn configuration(
     );
     for (name, _, service) in listeners {
         if let Some(service) = service {
-            let _ = write!(text, "{}", cluster(name, *service, HTTP2));
+            let _ = write!(text, "{}", cluster(&host(name), *service, HTTP2));
         }
     }
     text
+}
+
+/// The name of a cluster, which Envoy's questions have as their host.
+fn host(rival: &str) -> String {
+    rival.replace(", ", "-")
 }
 
 const HTTP2: &str = "
