@@ -19,6 +19,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use quell_core::adjustment::{Adjustment, IssuedReservation};
 use quell_core::descriptor::Descriptor;
 use quell_core::key::Key;
+use quell_core::query_bounds::MAX_DESCRIPTORS;
 use quell_core::rule::Reserve;
 use quell_core::time::Wall;
 use sha2::{Digest as _, Sha256};
@@ -104,7 +105,7 @@ impl ReservationKey {
             token.extend_from_slice(&number.to_be_bytes());
         }
         keys.for_each(|key| token.extend_from_slice(&fingerprint(key)));
-        let mac = self.mac(call, &token).finalize().into_bytes();
+        let mac = of_token(self.of_call(call), &token).finalize().into_bytes();
         token.extend_from_slice(mac.get(..MAC).unwrap_or_default());
         URL_SAFE_NO_PAD.encode(token)
     }
@@ -116,44 +117,22 @@ impl ReservationKey {
             REFUSED => Settles::Refused,
             UNRESERVED => Settles::Unreserved,
             _ => {
-                let mut tokens = id.split('.');
-                let issued = tokens.find_map(|token| self.verify(call, token));
+                let mac = self.of_call(call);
+                // A call has no more of them: each is a hash, and a stranger may have written the text.
+                let mut tokens = id.split('.').take(MAX_DESCRIPTORS);
+                let issued = tokens.find_map(|token| verify(&mac, token));
                 issued.map_or(Settles::Unverified, Settles::Issued)
             }
         }
     }
 
-    fn verify(&self, call: (&str, &Descriptor<'_>, &Reserve), token: &str) -> Option<Reservation> {
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
-        let (signed, mac) = bytes.split_last_chunk::<MAC>()?;
-        let (head, keys) = signed.split_first_chunk::<HEAD>()?;
-        let (numbers, _) = head.get(1..)?.as_chunks::<8>();
-        let (keys, rest) = keys.as_chunks::<KEY>();
-        if head.first() != Some(&VERSION) || !rest.is_empty() {
-            return None;
-        }
-        self.mac(call, signed).verify_truncated_left(mac).ok()?;
-        Some(Reservation {
-            estimate: u64::from_be_bytes(*numbers.first()?),
-            charged: Wall::from_nanos(u64::from_be_bytes(*numbers.get(1)?)),
-            keys: keys.to_vec(),
-            id: u128::from_be_bytes(*mac),
-        })
-    }
-
-    fn mac(
+    /// The code of a call, to which a token is added.
+    fn of_call(
         &self,
         (domain, descriptor, reserve): (&str, &Descriptor<'_>, &Reserve),
-        token: &[u8],
     ) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
-        // Each part with its length, so that no two calls have one text.
-        let mut add = |bytes: &[u8]| {
-            mac.update(&(bytes.len() as u64).to_be_bytes());
-            mac.update(bytes);
-        };
-        add(token);
-        add(domain.as_bytes());
+        add(&mut mac, domain.as_bytes());
         let entries = descriptor.entries().iter();
         let own = |name: &str| *name != *reserve.phase && *name != *reserve.id;
         let mut entries: Vec<_> = entries
@@ -162,11 +141,42 @@ impl ReservationKey {
             .collect();
         entries.sort_unstable();
         for (name, value) in entries {
-            add(name);
-            add(value);
+            add(&mut mac, name);
+            add(&mut mac, value);
         }
         mac
     }
+}
+
+/// Adds a part with its length before it, so that no two calls have one text.
+fn add(mac: &mut Hmac<Sha256>, part: &[u8]) {
+    mac.update(&(part.len() as u64).to_be_bytes());
+    mac.update(part);
+}
+
+fn of_token(mut of_call: Hmac<Sha256>, token: &[u8]) -> Hmac<Sha256> {
+    add(&mut of_call, token);
+    of_call
+}
+
+fn verify(of_call: &Hmac<Sha256>, token: &str) -> Option<Reservation> {
+    let bytes = URL_SAFE_NO_PAD.decode(token).ok()?;
+    let (signed, mac) = bytes.split_last_chunk::<MAC>()?;
+    let (head, keys) = signed.split_first_chunk::<HEAD>()?;
+    let (numbers, _) = head.get(1..)?.as_chunks::<8>();
+    let (keys, rest) = keys.as_chunks::<KEY>();
+    if head.first() != Some(&VERSION) || !rest.is_empty() {
+        return None;
+    }
+    of_token(of_call.clone(), signed)
+        .verify_truncated_left(mac)
+        .ok()?;
+    Some(Reservation {
+        estimate: u64::from_be_bytes(*numbers.first()?),
+        charged: Wall::from_nanos(u64::from_be_bytes(*numbers.get(1)?)),
+        keys: keys.to_vec(),
+        id: u128::from_be_bytes(*mac),
+    })
 }
 
 impl Reservation {
@@ -302,6 +312,17 @@ mod tests {
             other.read(("llm", &call, &reserve), &token),
             Settles::Unverified
         );
+    }
+
+    #[test]
+    fn no_more_tokens_are_looked_at_than_a_call_has() {
+        let (signs, reserve, token) = issued();
+        let call = descriptor(&[("tenant", "acme")]);
+        for (before, is_found) in [(MAX_DESCRIPTORS - 1, true), (MAX_DESCRIPTORS, false)] {
+            let id = "AAAA.".repeat(before) + &token;
+            let read = signs.read(("llm", &call, &reserve), &id);
+            assert_eq!(matches!(read, Settles::Issued(_)), is_found, "{before}");
+        }
     }
 
     #[test]
