@@ -83,7 +83,7 @@ struct Rival {
     running: Running,
     /// Redis that it counts on.
     redis: Option<Running>,
-    /// What is sent to it on one key.
+    /// The call on one key.
     call: Call,
 }
 

@@ -95,8 +95,35 @@ struct Rival {
 
 /// Connections to Redis, of which each carries one question at a time: `REDIS_POOL_SIZE` is 10 there.
 struct Pool {
+    redis: SocketAddr,
     free: Sender<TcpStream>,
     next: Mutex<Receiver<TcpStream>>,
+}
+
+/// A connection of the pool that carries a question. If the client hangs up before the answer, another one takes its
+/// place, since the replies on it are another question's.
+struct Lent {
+    stream: Option<TcpStream>,
+    redis: SocketAddr,
+    free: Sender<TcpStream>,
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if self.stream.take().is_some() {
+            let (redis, free) = (self.redis, self.free.clone());
+            tokio::spawn(async move {
+                let stream = open(redis).await?;
+                anyhow::Ok(free.send(stream).await?)
+            });
+        }
+    }
+}
+
+async fn open(redis: SocketAddr) -> Result<TcpStream> {
+    let stream = TcpStream::connect(redis).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 impl Pool {
@@ -104,18 +131,22 @@ impl Pool {
         const SIZE: usize = 10;
         let (free, next) = channel(SIZE);
         for _ in 0..SIZE {
-            let stream = TcpStream::connect(redis).await?;
-            stream.set_nodelay(true)?;
-            free.send(stream).await?;
+            free.send(open(redis).await?).await?;
         }
         let next = Mutex::new(next);
-        Ok(Self { free, next })
+        Ok(Self { redis, free, next })
     }
 
     /// Adds hits to the count of a key in this hour. Returns the count.
     async fn add(&self, key: &str, hits: u64) -> Result<u64> {
         let next = self.next.lock().await.recv().await;
-        let mut stream = next.ok_or_else(|| anyhow!("the pool is closed"))?;
+        let mut lent = Lent {
+            stream: next,
+            redis: self.redis,
+            free: self.free.clone(),
+        };
+        let stream = lent.stream.as_mut();
+        let stream = stream.ok_or_else(|| anyhow!("the pool is closed"))?;
         let hour = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / 3_600;
         let key = format!("bench_user_{key}_{}", hour * 3_600);
         let hits = hits.to_string();
@@ -131,7 +162,9 @@ impl Pool {
         while replies.iter().filter(|byte| **byte == b'\n').count() < 2 {
             ensure!(stream.read_buf(&mut replies).await? > 0, "Redis is gone");
         }
-        self.free.send(stream).await?;
+        if let Some(stream) = lent.stream.take() {
+            self.free.send(stream).await?;
+        }
         let replies = String::from_utf8(replies)?;
         let count = replies
             .lines()
