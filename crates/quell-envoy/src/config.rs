@@ -332,7 +332,7 @@ descriptors:
                     "key1_value1.subkey1_subvalue1",
                 )),
             ),
-            // What was chosen for the first entry is not taken back.
+            // The choice for the first entry is not taken back.
             (&[("key1", "value1"), ("other", "x")], None),
             (
                 &[("key1", "value2"), ("other", "x")],

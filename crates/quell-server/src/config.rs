@@ -4,10 +4,9 @@
 //! A file is TOML: its errors have line and column, it has comments, and no value is converted to another
 //! type. Rules are YAML since they are documents; settings are a flat list.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU64;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::HeaderName;
@@ -16,8 +15,8 @@ use quell::store::memory::DEFAULT_MAX_KEYS;
 use quell_fleet::agent::CoordinatorUrl;
 use quell_host::address::Address;
 use quell_host::config::{
-    self, ConfigError, RawSettings, Setting, SettingValue, TextValue, at_least, check_home, field,
-    host_names, no_shorter_than,
+    self, ConfigError, RawSettings, Setting, SettingValue, at_least, field, host_names,
+    no_shorter_than,
 };
 use quell_host::fleet_member::FleetMember;
 use quell_host::rule_source::RuleSource;
@@ -31,6 +30,7 @@ mod envoy_headers;
 mod envoy_xds;
 mod fleet;
 mod listeners;
+mod log_target;
 mod otlp;
 #[cfg(test)]
 mod toml_mistakes;
@@ -38,6 +38,7 @@ mod toml_mistakes;
 pub use authorize::{Authorize, AuthorizeSettings, EntrySources, RawAuthorize, RawEntrySource};
 pub use envoy_headers::{EnvoyHeaders, NearLimit, StatsdAddress};
 pub use envoy_xds::{XdsMetadata, XdsUrl};
+pub use log_target::LogTarget;
 pub use otlp::OtlpEndpoint;
 
 /// Shorter timeouts would end sound clients.
@@ -487,34 +488,6 @@ impl RawConfig {
     }
 }
 
-/// Target to which decisions are written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// To standard output.
-    Stdout,
-    /// To standard error.
-    Stderr,
-    /// To this file, at its end.
-    File(PathBuf),
-}
-
-impl TextValue for LogTarget {
-    /// Reads a path, or a name of standard output or standard error. Those are not opened: in a
-    /// container they are pipes, which cannot be opened once more.
-    fn from_text(text: &str) -> Result<Self, String> {
-        match text {
-            "" => Err("write a file, or - for standard output".to_owned()),
-            "-" | "/dev/stdout" | "/dev/fd/1" | "/proc/self/fd/1" => Ok(Self::Stdout),
-            "/dev/stderr" | "/dev/fd/2" | "/proc/self/fd/2" => Ok(Self::Stderr),
-            file => check_home(Path::new(file)).map(|()| Self::File(PathBuf::from(file))),
-        }
-    }
-
-    fn to_text(&self) -> String {
-        self.to_string()
-    }
-}
-
 /// Permissions of a file, for its owner, its group and others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnixMode(u32);
@@ -550,31 +523,11 @@ impl SettingValue for UnixMode {
     }
 }
 
-impl fmt::Display for LogTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stdout => f.write_str("-"),
-            Self::Stderr => f.write_str("/dev/stderr"),
-            Self::File(file) => file.display().fmt(f),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use quell_protocol::http::Reading;
 
     use super::*;
-
-    #[test]
-    fn standard_output_and_error_have_many_names() {
-        for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
-            assert_eq!(LogTarget::from_text(name), Ok(LogTarget::Stdout));
-        }
-        for name in ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"] {
-            assert_eq!(LogTarget::from_text(name), Ok(LogTarget::Stderr));
-        }
-    }
 
     #[test]
     fn empty_equals_default() {

@@ -18,7 +18,7 @@ pub(super) struct RedisVariables<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RedisUrl {
     pub(super) text: String,
-    /// What is said of it in the log.
+    /// A line of the log about it.
     pub(super) note: Option<&'static str>,
 }
 
@@ -137,7 +137,7 @@ fn servers(text: &str) -> Result<Vec<Server<'_>>, String> {
     text.split(',').map(Server::parse).collect()
 }
 
-/// What all servers have that have it.
+/// The one value of all servers that have a value.
 fn common<'a, T: PartialEq>(
     servers: &[Server<'a>],
     name: &str,

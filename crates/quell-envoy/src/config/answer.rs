@@ -12,7 +12,7 @@ use crate::proto::{
 };
 use crate::response::{Fields, at_most_u32, duration};
 
-/// What happened to the hits of one descriptor, as the statistics of that service count it.
+/// Hits of one descriptor, as the statistics of that service count them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HitCounts {
     /// Hits of all calls.

@@ -1,7 +1,7 @@
 //! Tree: the nested descriptors of a domain, and which of them limits a call.
 //!
 //! At each level a value that is written out goes before a pattern (`*` is any run of characters; the first in the
-//! file counts), and that before a key alone. What was chosen at one level is not taken back at the next.
+//! file counts), and that before a key alone. The next level does not take back a choice.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ pub struct Tree {
     pub(super) top: Level,
 }
 
-/// What may follow at one level.
+/// Nodes that may follow at one level.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Level {
     /// Nodes by key and value.

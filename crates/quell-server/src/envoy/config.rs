@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use quell::calendar::CalendarEdges as _;
 use quell::store::Action;
-use quell::{Operation, Verdict};
+use quell::{Operation, Query, Verdict};
 use quell_core::decision::{Decision, Outcome};
+use quell_core::descriptor::Descriptor;
 use quell_core::rate_limit_fields::RateLimitItem;
 use quell_core::rule::RuleSet;
 use quell_core::time::Now;
@@ -110,27 +111,16 @@ impl RateLimits<'_> {
             self.0.envoy.note_store_error();
             status(&self.0.ask_problem(&error, query.domain(), caller))
         })?;
-        let found = tree.find_all(query.descriptors());
-        let each = part
-            .places()
-            .iter()
-            .zip(query.descriptors())
-            .zip(&each)
-            .zip(&found);
-        for (((place, descriptor), own), found) in each {
-            let Some(found) = found else {
-                continue;
-            };
-            let decision = own.decisions.first().map(|one| &one.decision);
-            answer.set(*place, found, decision, until_reset(found, now));
+        for (place, descriptor, found, decision) in limited(part, query, tree, &each) {
+            answer.set(place, &found, decision, until_reset(&found, now));
             let hits = if descriptor.is_check {
                 0
             } else {
                 descriptor.cost.get()
             };
             let near = self.0.config.envoy_near_limit.ratio();
-            if let Some(counts) = counts(found, decision, hits, near) {
-                self.0.envoy.note(found, descriptor, counts);
+            if let Some(counts) = counts(&found, decision, hits, near) {
+                self.0.envoy.note(&found, descriptor, counts);
             }
         }
         Ok(Some(verdict))
@@ -162,30 +152,37 @@ impl RateLimits<'_> {
             .ask_each(Operation::Peek, query, now)
             .await
             .map_err(failed)?;
-        let found = tree.find_all(query.descriptors());
-        let each = part
-            .places()
-            .iter()
-            .zip(query.descriptors())
-            .zip(&each)
-            .zip(&found);
-        for (((place, descriptor), own), found) in each {
-            let Some(found) = found else {
-                continue;
-            };
+        for (place, descriptor, found, decision) in limited(part, query, tree, &each) {
             // Whatever is left, a refund passes.
-            let decision = own.decisions.first();
             let passed = decision.map(|one| Decision {
                 outcome: Outcome::Allow,
-                ..one.decision
+                ..*one
             });
-            answer.set(*place, found, passed.as_ref(), until_reset(found, now));
+            answer.set(place, &found, passed.as_ref(), until_reset(&found, now));
             self.0
                 .envoy
-                .note_refund(found, descriptor, descriptor.cost.get());
+                .note_refund(&found, descriptor, descriptor.cost.get());
         }
         Ok(())
     }
+}
+
+/// The descriptors of a part that have a limit: the place in the request, the limit, and the decision on it, if it was
+/// asked.
+fn limited<'a, 't>(
+    part: &'a Part<'_>,
+    query: &'a Query<'a>,
+    tree: &'t Tree,
+    each: &'a [Verdict],
+) -> impl Iterator<Item = (usize, &'a Descriptor<'a>, Found<'t>, Option<&'a Decision>)> {
+    let found = tree.find_all(query.descriptors());
+    let asked = part.places().iter().zip(query.descriptors()).zip(each);
+    asked
+        .zip(found)
+        .filter_map(|(((place, descriptor), verdict), found)| {
+            let decision = verdict.decisions.first().map(|one| &one.decision);
+            Some((*place, descriptor, found?, decision))
+        })
 }
 
 /// The time to the end of the window of a leaf.
