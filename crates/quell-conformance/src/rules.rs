@@ -190,15 +190,18 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
     if random.one_in(3) {
         matchers.push(matcher("c", &["x", "10.0.0.0/8", "*y"]));
     }
+    // By an entry that is not in `per`: one key, and numbers that change from call to call.
     let mut overrides = Vec::new();
-    if random.one_in(3) {
-        let effect = if random.one_in(4) {
-            Effect::Unlimited
-        } else {
-            effect(random)
-        };
-        let when = [matcher("c", &["y"])].into();
-        overrides.push(Override { when, effect });
+    for value in ["y", "x"] {
+        if random.one_in(3) {
+            let effect = match random.below(8) {
+                0 | 1 => Effect::Unlimited,
+                2 => Effect::Refuse,
+                _ => effect(random),
+            };
+            let when = [matcher("c", &[value])].into();
+            overrides.push(Override { when, effect });
+        }
     }
     Rule {
         name: Arc::from(name),
@@ -216,6 +219,7 @@ fn random_rule(random: &mut Random, name: &str) -> Rule {
         },
         effect: effect(random),
         overrides,
+        plans: None,
         cost: (random.one_in(6).then(|| Cost::new(1 + random.below(3)))).flatten(),
         shadow: random.one_in(6),
         policy: Policy::STRICT,
@@ -337,6 +341,7 @@ fn plain_rule(name: &str, per: Vec<Per>, effect: Effect) -> Rule {
         empty: EmptyValue::Missing,
         effect,
         overrides: Vec::new(),
+        plans: None,
         cost: None,
         shadow: false,
         policy: Policy::STRICT,

@@ -53,6 +53,8 @@ pub struct Charge<'r> {
     /// Instant, by the clock of a shared store, until which the key's state is known to exist there. If the
     /// store has none before that, it has lost it, and the key counts as used up.
     pub exists_until: Option<Wall>,
+    /// True if the call is refused for good, whatever was used; the limit only has the form of one.
+    pub(crate) refuses: bool,
     /// True if the rule sets the cost (`cost: 1`), so that settling with the real cost does not change it.
     pub counts_calls: bool,
     /// The index of the rule that made the charge, by which charges are merged. Stores ignore it.
@@ -97,6 +99,7 @@ impl<'r> Charge<'r> {
             shadow: false,
             edges: None,
             exists_until: None,
+            refuses: false,
             counts_calls: false,
             tag: 0,
             policy: Policy::STRICT,
@@ -142,6 +145,14 @@ pub struct LimitSet<'r> {
     /// `None` if the query has one descriptor.
     origins: Option<Box<Origins>>,
     account: Account,
+    unknown_plan: Option<&'r Arc<str>>,
+}
+
+/// A key of a set whose charge is still to come.
+#[derive(Debug)]
+pub(crate) struct BegunKey {
+    start: usize,
+    scope: usize,
 }
 
 /// Descriptors of a query for which the charges are.
@@ -172,6 +183,7 @@ impl<'r> LimitSet<'r> {
             charges: ShortList::new(),
             origins: None,
             account: Account::NONE,
+            unknown_plan: None,
         }
     }
 
@@ -215,6 +227,16 @@ impl<'r> LimitSet<'r> {
     #[must_use]
     pub const fn account(&self) -> Account {
         self.account
+    }
+
+    pub(crate) const fn set_unknown_plan(&mut self, rule: &'r Arc<str>) {
+        self.unknown_plan = Some(rule);
+    }
+
+    /// A rule for which the query named a plan that its domain does not have.
+    #[must_use]
+    pub const fn unknown_plan(&self) -> Option<&'r Arc<str>> {
+        self.unknown_plan
     }
 
     /// Sets until when the state of a charge's key is known to exist on a shared store, by its index.
@@ -340,21 +362,56 @@ impl<'r> LimitSet<'r> {
         scope: &[u8],
         values: impl FnOnce(&mut KeyBytes) -> bool,
     ) {
+        if let Some(key) = self.begin_key(scope, values) {
+            self.end_key(key, charge);
+        }
+    }
+
+    /// Adds a new key, whose charge has to follow: `scope` and what `values` writes. If `values` returns false,
+    /// nothing is added.
+    #[inline]
+    pub(crate) fn begin_key(
+        &mut self,
+        scope: &[u8],
+        values: impl FnOnce(&mut KeyBytes) -> bool,
+    ) -> Option<BegunKey> {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(scope);
-        if !values(&mut self.bytes) {
-            self.bytes.truncate(start);
-            return;
-        }
-        self.charges.push(Charge {
-            key: start..self.bytes.len(),
+        let key = BegunKey {
+            start,
             scope: scope.len(),
+        };
+        if values(&mut self.bytes) {
+            return Some(key);
+        }
+        self.drop_key(key);
+        None
+    }
+
+    /// The bytes of a key whose charge is still to come.
+    pub(crate) fn begun(&self, key: &BegunKey) -> &[u8] {
+        self.bytes.get(key.start..).unwrap_or_default()
+    }
+
+    /// Removes a key for which there is no charge.
+    #[expect(clippy::needless_pass_by_value, reason = "it is gone then")]
+    pub(crate) fn drop_key(&mut self, key: BegunKey) {
+        self.bytes.truncate(key.start);
+    }
+
+    /// Adds the charge of the last key.
+    #[inline]
+    pub(crate) fn end_key(&mut self, key: BegunKey, charge: Charge<'r>) {
+        self.charges.push(Charge {
+            key: key.start..self.bytes.len(),
+            scope: key.scope,
             ..charge
         });
     }
 
     /// Sorts charges by tag, and merges charges on the same key by adding their costs; but however many
-    /// descriptors a call has, it is one call, and takes its permits once. `ends[i]` is the
+    /// descriptors a call has, it is one call, and takes its permits once. If descriptors choose different numbers
+    /// for one key, the smaller limit applies: under it both would be allowed. `ends[i]` is the
     /// number of charges after descriptor `i` was resolved.
     pub(crate) fn merge(&mut self, ends: &[usize]) {
         let charges = mem::take(&mut self.charges).into_vec();
@@ -373,8 +430,16 @@ impl<'r> LimitSet<'r> {
             let place = places.entry((charge.tag, key)).or_insert(merged.len());
             let (mut fixed, place) = (charge.fixed(), *place);
             match merged.get_mut(place) {
-                Some(other) if other.active.limit.lease().is_some() => fixed = Some(0),
-                Some(other) => other.add(&charge),
+                Some(other) => {
+                    if charge.active.limit.max() < other.active.limit.max() {
+                        other.active = charge.active;
+                        (other.edges, other.terms) = (charge.edges, charge.terms);
+                    }
+                    match other.active.limit.lease() {
+                        Some(_) => fixed = Some(0),
+                        None => other.add(&charge),
+                    }
+                }
                 None => merged.push(charge),
             }
             pairs.push(DescriptorOrigin {
@@ -393,6 +458,10 @@ impl<'r> LimitSet<'r> {
 
 /// A decision with the name of its rule; `None` if no rule made the charge.
 fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
+    let mut decision = *decision;
+    if charge.refuses {
+        (decision.limit, decision.remaining) = (0, 0);
+    }
     let rung = charge.policy.rung;
     let bound = charge
         .terms
@@ -401,8 +470,12 @@ fn named((charge, decision): (&Charge<'_>, &Decision)) -> Option<RuleDecision> {
     Some(RuleDecision {
         rule: Arc::clone(charge.rule?),
         shadow: charge.shadow,
-        cost: charge.cost,
-        decision: *decision,
+        cost: if charge.refuses {
+            Cost::ONE
+        } else {
+            charge.cost
+        },
+        decision,
         rung: (bound.is_some() || is_shared).then_some(rung.name()),
         bound,
     })

@@ -14,6 +14,9 @@ impl Cost {
     /// One unit: the default.
     pub const ONE: Self = Self(NonZeroU64::MIN);
 
+    /// The greatest cost.
+    pub const MAX: Self = Self(NonZeroU64::MAX);
+
     /// A cost of `units`, or `None` for 0.
     #[must_use]
     pub const fn new(units: u64) -> Option<Self> {

@@ -4,9 +4,10 @@ use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use siphasher::sip128::SipHasher13;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use crate::algorithm::concurrency::Concurrency;
 use crate::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
@@ -23,6 +24,7 @@ use crate::hold::OnExpiry;
 use crate::limit_error::LimitError;
 use crate::limit_spec::LimitSpec;
 use crate::rate::Rate;
+use crate::rule::Effect;
 use crate::time::{Monotonic, Now};
 
 /// A [`LimitSpec`] that was checked, with precomputed numbers for decisions.
@@ -376,11 +378,11 @@ pub struct ActiveLimit {
     pub place: LimitPlace,
 }
 
-/// Identifies where a limit applies: its domain and rule, how the rule captures values, and the conditions
-/// of its override. The same in every process; [`LimitPlace::NONE`] for a limit that came with a call.
+/// Identifies where a limit applies: its domain and rule, how the rule captures values, and which of the rule's
+/// numbers it is. The same in every process; [`LimitPlace::NONE`] for a limit that came with a call.
 ///
-/// A hash of 128 bits, since each of many overrides has one. Two places of a million share one with a
-/// probability below 2^-88.
+/// Two hashes of 64 bits: one of the rule, which all of its numbers share, and one of everything. Two of a million
+/// overrides of one rule share a place with a probability below 2^-24.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitPlace(pub [u64; 2]);
 
@@ -388,11 +390,31 @@ impl LimitPlace {
     /// No rule has the limit.
     pub const NONE: Self = Self([0; 2]);
 
-    /// The place that these bytes describe.
+    /// The place that these bytes describe, the scope of a rule's keys.
     #[must_use]
-    pub fn new(bytes: &[u8]) -> Self {
-        let hash = SipHasher13::new().hash(bytes);
+    pub fn new(scope: &[u8]) -> Self {
+        let hash = SipHasher13::new().hash(scope);
         Self([hash.h1, hash.h2])
+    }
+
+    /// The place of others of the rule's numbers, by the bytes that describe them.
+    pub(crate) fn of_when(self, bytes: &[u8]) -> Self {
+        let Self([rule, _]) = self;
+        Self([rule, SipHasher13::new().hash(bytes).h2])
+    }
+
+    /// The place of numbers that are stored for single keys: the same for the same numbers.
+    pub(crate) fn of_numbers(self, effect: &Effect) -> Self {
+        let mut hasher = SipHasher13::new();
+        (self.0, effect.limit().map(Limit::spec)).hash(&mut hasher);
+        let Self([rule, _]) = self;
+        Self([rule, hasher.finish128().h2])
+    }
+
+    /// The places of all numbers of the same rule.
+    pub(crate) const fn all_of_rule(self) -> RangeInclusive<Self> {
+        let Self([rule, _]) = self;
+        Self([rule, 0])..=Self([rule, u64::MAX])
     }
 
     /// Returns true for the origin of a limit that came with a call.

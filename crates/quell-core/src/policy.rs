@@ -26,6 +26,12 @@ impl Policy {
         rung: Rung::Strict,
         on_failure: None,
     };
+
+    /// This process decides.
+    pub const LOCAL: Self = Self {
+        rung: Rung::Local,
+        on_failure: None,
+    };
 }
 
 impl From<Rung> for Policy {

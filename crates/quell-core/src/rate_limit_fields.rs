@@ -22,6 +22,7 @@ use core::time::Duration;
 use crate::decision::{Decision, RetryAfter};
 use crate::descriptor::Query;
 use crate::rule::RuleSet;
+use crate::time::Wall;
 use crate::verdict::Verdict;
 
 /// The name of the field with the limits, as HTTP/2 writes it.
@@ -55,15 +56,20 @@ pub struct RateLimitItem<'a> {
 }
 
 impl<'a> RateLimitItem<'a> {
-    /// The limits in `verdict` that are not in shadow, by the rules in force. A rule that a reload has
+    /// The limits in `verdict`, given at `wall`, that are not in shadow, by the rules in force. A rule that a reload has
     /// removed meanwhile is left out.
     #[must_use]
-    pub fn for_verdict(rules: &RuleSet, query: &Query<'_>, verdict: &'a Verdict) -> Vec<Self> {
+    pub fn for_verdict(
+        rules: &RuleSet,
+        query: &Query<'_>,
+        verdict: &'a Verdict,
+        wall: Wall,
+    ) -> Vec<Self> {
         let with_say = verdict.decisions.iter().filter(|decided| !decided.shadow);
         let items = with_say.filter_map(|decided| {
             let mut descriptors = query.descriptors().iter();
-            let limit =
-                descriptors.find_map(|one| rules.limit_of(query.domain(), &decided.rule, one))?;
+            let (domain, rule) = (query.domain(), &*decided.rule);
+            let limit = descriptors.find_map(|one| rules.limit_of(domain, rule, one, wall))?;
             Some(Self {
                 rule: &decided.rule,
                 window: limit.full_refill(),

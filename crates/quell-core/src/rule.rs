@@ -21,14 +21,18 @@ use crate::refusal_page::RefusalPage;
 
 mod index;
 mod matcher;
+mod numbers;
 mod pattern;
+mod plans;
 mod reserve;
 mod selector;
 mod set;
 mod shared;
 
 pub use matcher::{Matcher, Patterns};
+pub use numbers::{Numbers, StoredChoice, StoredEffect, StoredNumbers, StoredOverrides};
 pub use pattern::{DescriptorReader, Pattern};
+pub use plans::{NamedPlan, Plans};
 pub use reserve::Reserve;
 pub use selector::{Select, Selector};
 pub use set::{
@@ -63,10 +67,12 @@ pub struct Rule {
     pub on_missing: OnMissing,
     /// Treatment of an entry with an empty value.
     pub empty: EmptyValue,
-    /// The limit, unless an override applies.
+    /// The limit, unless a plan or an override applies.
     pub effect: Effect,
-    /// Other limits for some descriptors; the first override that matches applies.
+    /// Other numbers for some descriptors; the first override that matches applies.
     pub overrides: Vec<Override>,
+    /// Other numbers by a plan, before `overrides`; `None` if the domain has no plans.
+    pub plans: Option<Arc<Plans>>,
     /// Charges this many units, whatever the descriptor's cost is. Without it, `concurrency` takes one permit
     /// a call ([`Rule::own_cost`]).
     pub cost: Option<Cost>,
@@ -90,12 +96,27 @@ pub struct Rule {
 }
 
 /// Effect of a rule on the queries it matches.
+///
+/// The effects of one rule are numbers for the same keys: a key's use is kept when another of them applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Limits the queries.
     Limit(Limit),
     /// Adds no decision.
     Unlimited,
+    /// Refuses them for good. Nothing is charged, and what was used stays as it is.
+    Refuse,
+}
+
+impl Effect {
+    /// The limit, if it is one.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Limit(limit) => Some(limit),
+            Self::Unlimited | Self::Refuse => None,
+        }
+    }
 }
 
 /// Another effect for some of the queries that a rule matches.
@@ -106,6 +127,10 @@ pub struct Override {
     /// The effect that applies then.
     pub effect: Effect,
 }
+
+/// In place of the bytes of a `when`, which begin with the length of a name, and so with a 0.
+const PLAN: &[u8] = b"plan ";
+const REFUSED: &[u8] = b"refused";
 
 /// The matchers of an override. Most have one, and there may be hundreds of thousands of them.
 pub type When = SmallVec<[Matcher; 1]>;
@@ -131,11 +156,8 @@ impl Override {
         }
     }
 
-    /// Returns true if the values that `per` captures decide whether this override applies.
-    ///
-    /// If so, a key is always under the same limit, and the override uses the rule's keys. If not, the
-    /// override has keys of its own: if a key were charged under two limits in turn, each would cut the
-    /// use to its own size.
+    /// Returns true if the values that `per` captures decide whether this override applies, so that a key is
+    /// always under the same numbers.
     fn is_told_by(&self, per: &[Per]) -> bool {
         self.when
             .iter()
@@ -293,6 +315,7 @@ impl Rule {
             empty: EmptyValue::default(),
             effect: Effect::Limit(limit.into().build()?),
             overrides: Vec::new(),
+            plans: None,
             cost: None,
             shadow: false,
             policy: Policy::STRICT,
@@ -338,6 +361,13 @@ impl Rule {
         self
     }
 
+    /// The effects of the rule itself, its plans and its overrides.
+    pub fn effects(&self) -> impl Iterator<Item = &Effect> {
+        let plans = self.plans.iter().flat_map(|plans| plans.effects.values());
+        let overrides = self.overrides.iter().map(|entry| &entry.effect);
+        overrides.chain(plans).chain([&self.effect])
+    }
+
     /// Checks whether the rule applies to a descriptor.
     ///
     /// # Errors
@@ -376,17 +406,21 @@ impl Rule {
         self.scope_when(domain, None)
     }
 
-    /// The scope of an override's keys, if it has keys of its own.
-    fn scope_of(&self, domain: &str, entry: &Override) -> Option<KeyBytes> {
-        if entry.is_told_by(&self.per) {
-            return None;
-        }
-        Some(self.place_of(domain, entry))
-    }
-
     /// Identifies where the limit of an override applies.
     fn place_of(&self, domain: &str, entry: &Override) -> KeyBytes {
         self.scope_when(domain, Some(&entry.when_bytes()))
+    }
+
+    /// Identifies where the limit of a plan applies.
+    fn place_of_plan(&self, domain: &str, plan: &str) -> KeyBytes {
+        let mut bytes = KeyBytes::from_slice(PLAN);
+        bytes.extend_from_slice(plan.as_bytes());
+        self.scope_when(domain, Some(&bytes))
+    }
+
+    /// The scope of keys under which calls are refused.
+    fn refused_scope(&self, domain: &str) -> KeyBytes {
+        self.scope_when(domain, Some(REFUSED))
     }
 
     fn scope_when(&self, domain: &str, when: Option<&[u8]>) -> KeyBytes {

@@ -161,6 +161,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
         ("per", before.per != after.per),
         ("on_missing", before.on_missing != after.on_missing),
         ("empty", before.empty != after.empty),
+        ("plans", before.plans != after.plans),
         ("overrides", before.overrides != after.overrides),
         ("cost", before.cost != after.cost),
         ("shadow", before.shadow != after.shadow),
@@ -178,6 +179,7 @@ fn fields(before: &Rule, after: &Rule) -> Vec<&'static str> {
 fn in_words(effect: &Effect) -> String {
     match effect {
         Effect::Unlimited => "unlimited".to_owned(),
+        Effect::Refuse => "refused".to_owned(),
         Effect::Limit(limit) => {
             let described = LimitDescription::new(limit);
             match described.ban_in_words {

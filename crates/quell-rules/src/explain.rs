@@ -10,7 +10,7 @@ use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::RefusalPage;
-use quell_core::rule::{DescriptorReader, DomainRules, Effect, Rule};
+use quell_core::rule::{DescriptorReader, DomainRules, Effect, NamedPlan, Rule};
 use quell_core::time::Exact;
 use serde::Serialize;
 
@@ -59,8 +59,17 @@ pub struct RuleExplanation {
     pub override_index: Option<usize>,
     /// The condition of that override.
     pub override_when: Option<String>,
+    /// The plan that the descriptor names, if its numbers apply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// A plan that the descriptor names, and the domain does not have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_plan: Option<String>,
     /// True if the rule adds no limit.
     pub unlimited: bool,
+    /// True if every call is refused.
+    #[serde(skip_serializing_if = "is_false")]
+    pub refused: bool,
     /// The limit, in words.
     pub limit: Option<String>,
     /// The algorithm's name.
@@ -176,12 +185,9 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
         return explanation;
     }
     explanation.applies = true;
-    let index = rule.override_for(&reader);
-    let entry = index.and_then(|index| rule.overrides.get(index));
-    explanation.override_index = index;
-    explanation.override_when = entry.map(|entry| matchers(&entry.when));
-    match entry.map_or(&rule.effect, |entry| &entry.effect) {
+    match explanation.choose(rule, &reader) {
         Effect::Unlimited => explanation.unlimited = true,
+        Effect::Refuse => explanation.refused = true,
         Effect::Limit(limit) => {
             explanation.explain_rung(rule, limit);
             let described = LimitDescription::new(limit);
@@ -201,12 +207,40 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
     explanation
 }
 
+impl RuleExplanation {
+    /// The numbers that apply, as calls find them: those of a plan, of an override, or the rule's own.
+    fn choose<'r>(&mut self, rule: &'r Rule, reader: &DescriptorReader<'_>) -> &'r Effect {
+        if let Some(plans) = &rule.plans {
+            match plans.named(reader, rule.empty) {
+                NamedPlan::Plan(plan) => {
+                    if let Some(effect) = plans.effects.get(plan) {
+                        self.plan = Some(plan.to_string());
+                        return effect;
+                    }
+                }
+                NamedPlan::Nothing => {}
+                NamedPlan::Unknown(plan) => self.unknown_plan = Some(escape(plan)),
+            }
+        }
+        let index = rule.override_for(reader);
+        let entry = index.and_then(|index| rule.overrides.get(index));
+        self.override_index = index;
+        self.override_when = entry.map(|entry| matchers(&entry.when));
+        entry.map_or(&rule.effect, |entry| &entry.effect)
+    }
+}
+
 /// The longest that something can be reserved under a rule, in whole milliseconds; `None` for permits, whose lease is
 /// the rule's own.
 #[must_use]
 pub fn max_hold_ms(rule: &Rule, limit: &Limit) -> Option<u64> {
     let millis = u64::try_from(rule.max_hold.as_millis());
     millis.ok().filter(|_| limit.lease().is_none())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 fn key(domain: &str, rule: &Rule, reader: &DescriptorReader<'_>) -> String {
@@ -262,6 +296,7 @@ impl fmt::Display for RuleExplanation {
         }
         write!(f, "+ {rule}: ")?;
         match &self.limit {
+            None if self.refused => f.write_str("every call is refused")?,
             None => f.write_str("unlimited")?,
             Some(limit) => f.write_str(limit)?,
         }
@@ -270,6 +305,16 @@ impl fmt::Display for RuleExplanation {
         }
         if let (Some(index), Some(when)) = (self.override_index, &self.override_when) {
             write!(f, "\n      by overrides[{index}], when {}", printable(when))?;
+        }
+        if let Some(plan) = &self.plan {
+            write!(f, "\n      by plan {}", printable(plan))?;
+        }
+        if let Some(plan) = &self.unknown_plan {
+            write!(
+                f,
+                "\n      no plan `{}` in this domain: it changes nothing",
+                printable(plan)
+            )?;
         }
         if let Some(key) = &self.key {
             let key = if key.is_empty() { "one for all" } else { key };

@@ -44,6 +44,7 @@ tables! {
     DEFAULTS: "A map of defaults",
     RULE: "A rule",
     OVERRIDE: "An override",
+    PLAN_CHOICE: "A choice of plans",
     REFILL: "A refill",
     PREFIX: "A prefix",
     ADAPTIVE: "An adaptive maximum",

@@ -74,6 +74,7 @@ pub use quell_core::limit::Limit;
 pub use quell_core::rule::{DomainRules, Rule};
 pub use quell_core::verdict::Verdict;
 pub use raw::{meant_entry, wrong_address};
+pub use resolve::stored::StoredFields;
 pub use source::{Source, TextFile, Texts, join_texts, read_texts};
 pub use walk::{MAX_FILES, find_files};
 pub use yaml::MAX_FILE_BYTES;

@@ -8,6 +8,7 @@ use crate::cursor::Cursor;
 use crate::problem::{Problem, Sink, refer_repeated};
 use crate::raw::RawDocument;
 use crate::resolve::Domains;
+use crate::resolve::stored::StoredFields;
 use crate::source::{Source, read};
 use crate::walk::{FileKind, Walk};
 use crate::yaml::{self, Node};
@@ -34,6 +35,8 @@ pub struct LoadedRules {
     /// what gateways send, such as `path`, that delay calls or hand out permits. At most
     /// [`MAX_PROBLEMS`](crate::MAX_PROBLEMS).
     pub at_gateways: Vec<Problem>,
+    /// Reads the numbers of overrides that are stored beside these rules.
+    pub stored: StoredFields,
 }
 
 /// Loads rules from files and directories, in the order given.
@@ -102,7 +105,7 @@ fn finish(
 ) -> Result<LoadedRules, Vec<Problem>> {
     let notes = sink.take_notes();
     let warnings = sink.finish()?;
-    let (domains, mut undeclared, mut at_gateways) = domains.finish();
+    let (domains, mut undeclared, mut at_gateways, stored) = domains.finish();
     refer_repeated(&mut undeclared);
     refer_repeated(&mut at_gateways);
     Ok(LoadedRules {
@@ -112,6 +115,7 @@ fn finish(
         files,
         undeclared,
         at_gateways,
+        stored,
     })
 }
 
@@ -183,7 +187,7 @@ fn add(bytes: &[u8], domains: &mut Domains, sink: &mut Sink) {
             continue;
         }
         if let Some(document) = RawDocument::read(&cursor, sink) {
-            domains.add(&document, sink);
+            domains.add(document, sink);
         }
     }
 }
@@ -209,7 +213,7 @@ pub(crate) fn of_documents<'n>(
     let mut domains = Domains::default();
     for node in documents {
         if let Some(document) = RawDocument::read(&Cursor::root(node, DOCUMENT), sink) {
-            domains.add(&document, sink);
+            domains.add(document, sink);
         }
     }
     domains.finish().0
@@ -219,7 +223,7 @@ pub(crate) fn of_documents<'n>(
 pub(crate) fn in_place(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<DomainRules> {
     let mut domains = Domains::default();
     if let Some(document) = RawDocument::read(cursor, sink) {
-        domains.add(&document, sink);
+        domains.add(document, sink);
     }
     domains.finish().0
 }

@@ -1,7 +1,6 @@
 //! Path: the path of a field in a document, and its position in the text.
 
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::hint;
@@ -15,7 +14,7 @@ pub(crate) struct Position {
 
 /// A path such as `rules[2].rate`; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Path(Option<Rc<(Path, PathStep)>>);
+pub(crate) struct Path(Option<Arc<(Path, PathStep)>>);
 
 #[derive(Debug)]
 enum PathStep {
@@ -30,14 +29,14 @@ impl Path {
     }
 
     pub(crate) fn field(&self, name: &Arc<str>) -> Self {
-        Self(Some(Rc::new((
+        Self(Some(Arc::new((
             self.clone(),
             PathStep::Field(Arc::clone(name)),
         ))))
     }
 
     pub(crate) fn index(&self, index: usize) -> Self {
-        Self(Some(Rc::new((self.clone(), PathStep::Index(index)))))
+        Self(Some(Arc::new((self.clone(), PathStep::Index(index)))))
     }
 }
 

@@ -8,7 +8,7 @@ use quell_core::hold::MAX_HOLD;
 use quell_core::rule::{EmptyValue, Matcher, OnMissing, Per, Reserve};
 
 use crate::cursor::{Cursor, Fields, Shape, TESTS};
-use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, RULE};
+use crate::fields::{DEFAULTS, DOCUMENT, OVERRIDE, PLAN_CHOICE, RULE};
 use crate::path::{Span, Spanned};
 use crate::period::{flag, whole};
 use crate::problem::Sink;
@@ -43,6 +43,7 @@ pub(crate) struct RawDocument {
     pub(crate) shadow: Option<Spanned<bool>>,
     /// The policy for rules that do not have these fields themselves.
     pub(crate) policy: RawPolicy,
+    pub(crate) plans: Vec<RawPlan>,
     /// The entry whose value keeps keys together.
     pub(crate) colocate: Option<Spanned<Arc<str>>>,
 }
@@ -61,6 +62,8 @@ pub(crate) struct RawRule {
     pub(crate) limit: RawLimit,
     pub(crate) unlimited: Option<Spanned<bool>>,
     pub(crate) overrides: Vec<RawOverride>,
+    /// The entry that names a call's plan.
+    pub(crate) plan: Option<Spanned<Arc<str>>>,
     pub(crate) cost: Option<Spanned<Cost>>,
     pub(crate) shadow: Option<Spanned<bool>>,
     pub(crate) policy: RawPolicy,
@@ -71,13 +74,22 @@ pub(crate) struct RawRule {
     pub(crate) broken: bool,
 }
 
-/// One override.
+/// The numbers of one plan.
+#[derive(Debug)]
+pub(crate) struct RawPlan {
+    pub(crate) name: Arc<str>,
+    /// For each rule that it names, its numbers.
+    pub(crate) rules: Vec<(Arc<str>, RawOverride)>,
+}
+
+/// One override, or the numbers of a plan for a rule, which have no `when`.
 #[derive(Debug)]
 pub(crate) struct RawOverride {
     pub(crate) span: Span,
     pub(crate) when: Option<Spanned<Vec<Matcher>>>,
     pub(crate) limit: RawLimit,
     pub(crate) unlimited: Option<Spanned<bool>>,
+    pub(crate) refuse: Option<Spanned<bool>>,
     pub(crate) broken: bool,
 }
 
@@ -100,6 +112,9 @@ impl RawDocument {
             shadow: defaults.and_then(|fields| fields.read("shadow", sink, flag)),
             policy: defaults
                 .map_or_else(RawPolicy::default, |fields| RawPolicy::read(fields, sink)),
+            plans: fields
+                .get("plans")
+                .map_or_else(Vec::new, |plans| read_plans(&plans, sink)),
             colocate: fields.read("colocate", sink, |text| name(text, "entry name")),
         };
         let no_domain = "the document has no domain: write `domain: NAME`";
@@ -172,6 +187,15 @@ impl RawRule {
             limit: RawLimit::read(&fields, sink),
             unlimited: fields.read("unlimited", sink, unlimited),
             overrides: Vec::new(),
+            plan: fields.get("plan").and_then(|plan| {
+                let fields = plan.fields(&PLAN_CHOICE, sink)?;
+                fields.require(
+                    &["entry"],
+                    "it does not say which entry: write `plan: {entry: plan}`",
+                    sink,
+                );
+                fields.read("entry", sink, |text| name(text, "entry name"))
+            }),
             cost: fields.read("cost", sink, cost),
             shadow: fields.read("shadow", sink, flag),
             policy: RawPolicy::read(&fields, sink),
@@ -219,6 +243,13 @@ fn unlimited(text: &str) -> Result<bool, String> {
     }
 }
 
+fn refuse(text: &str) -> Result<bool, String> {
+    match flag(text)? {
+        true => Ok(true),
+        false => Err("calls are refused by a limit alone: leave `refuse` out".to_owned()),
+    }
+}
+
 /// A cost of at least 1.
 pub(crate) fn cost(text: &str) -> Result<Cost, String> {
     let peek = "a cost of 0 charges nothing: write at least 1";
@@ -235,7 +266,35 @@ fn read_overrides(fields: &Fields<'_>, sink: &mut Sink) -> Vec<RawOverride> {
     overrides.collect()
 }
 
+fn read_plans(cursor: &Cursor<'_>, sink: &mut Sink) -> Vec<RawPlan> {
+    let mut plans = Vec::new();
+    for (plan, rules) in cursor.pairs(sink) {
+        if let Err(message) = name(plan, "plan name") {
+            rules.problem(message, sink);
+            continue;
+        }
+        let rules = rules.pairs(sink).into_iter();
+        let rules = rules.filter_map(|(rule, numbers)| {
+            Some((Arc::clone(rule), RawOverride::read_numbers(&numbers, sink)?))
+        });
+        plans.push(RawPlan {
+            name: Arc::clone(plan),
+            rules: rules.collect(),
+        });
+    }
+    plans
+}
+
 impl RawOverride {
+    /// Reads numbers that have no `when`.
+    pub(crate) fn read_numbers(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
+        let before = sink.count();
+        let fields = cursor.fields(&OVERRIDE, sink)?;
+        let message = "these numbers have no condition of their own: leave `when` out";
+        fields.refuse(&["when"], message, sink);
+        Some(Self::with(cursor, &fields, None, before, sink))
+    }
+
     fn read(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Self> {
         let before = sink.count();
         let fields = cursor.fields(&OVERRIDE, sink)?;
@@ -251,14 +310,26 @@ impl RawOverride {
             let message = "it would match everything: write at least one entry, or change the rule";
             sink.problem(&when.span, message);
         }
+        Some(Self::with(cursor, &fields, when, before, sink))
+    }
+
+    /// The numbers beside `when`; `before` is how many problems there were before they were read.
+    fn with(
+        cursor: &Cursor<'_>,
+        fields: &Fields<'_>,
+        when: Option<Spanned<Vec<Matcher>>>,
+        before: usize,
+        sink: &mut Sink,
+    ) -> Self {
         let mut read = Self {
             span: cursor.span().clone(),
             when,
-            limit: RawLimit::read(&fields, sink),
+            limit: RawLimit::read(fields, sink),
             unlimited: fields.read("unlimited", sink, unlimited),
+            refuse: fields.read("refuse", sink, refuse),
             broken: false,
         };
         read.broken = sink.count() > before;
-        Some(read)
+        read
     }
 }

@@ -8,7 +8,7 @@ use quell_core::hold::DEFAULT_MAX_HOLD;
 use quell_core::limit::{Limit, LimitShape};
 use quell_core::policy::Policy;
 use quell_core::rule::{
-    DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Rule,
+    DomainRules, Effect, EmptyValue, Matcher, OnMissing, Override, Pattern, Rule, When,
 };
 
 use crate::duration::Exact;
@@ -18,10 +18,13 @@ use crate::problem::{MAX_PROBLEMS, Problem, Sink};
 use crate::raw::{RawDocument, RawLimit, RawOverride, RawRule, default_prefix};
 
 mod gateway;
+mod kin;
 mod limit;
+mod plans;
 mod policy;
 mod redundant;
 mod reserve;
+pub(crate) mod stored;
 
 /// The domains of all documents read so far.
 #[derive(Debug, Default)]
@@ -39,13 +42,17 @@ pub(crate) struct Domains {
     shared: HashMap<String, (Arc<str>, String)>,
     redundancies: redundant::Redundancies,
     reserves: reserve::Reserves,
+    stored: stored::StoredFields,
     /// The entry that keeps the keys of each domain together, as in its first document.
     together: HashMap<Arc<str>, (Option<Arc<str>>, String)>,
 }
 
 impl Domains {
     /// Adds a document's rules to those of its domain.
-    pub(crate) fn add(&mut self, document: &RawDocument, sink: &mut Sink) {
+    pub(crate) fn add(&mut self, mut document: RawDocument, sink: &mut Sink) {
+        plans::check_rules(&document, sink);
+        let all = std::mem::take(&mut document.rules);
+        let document = &document;
         let mut has_undeclared = false;
         let mut wishes = policy::Wishes::default();
         let domain = document.domain.as_ref().map(|field| &field.value);
@@ -53,16 +60,19 @@ impl Domains {
         if let Some(domain) = &document.domain {
             self.agree(domain, colocate, sink);
         }
-        for raw in &document.rules {
-            let known = domain.is_none_or(|domain| self.claim(domain, raw, sink));
-            let mut rule = resolve(raw, document, sink);
-            wishes.note(raw, rule.as_ref());
+        if let Some(domain) = domain {
+            self.stored.add_plans(domain, plans::names(document));
+        }
+        for mut raw in all {
+            let known = domain.is_none_or(|domain| self.claim(domain, &raw, sink));
+            let mut rule = resolve(&raw, document, sink);
+            wishes.note(&raw, rule.as_ref());
             if rule
                 .as_ref()
                 .is_some_and(|rule| policy::is_undeclared(rule.policy))
                 && !std::mem::replace(&mut has_undeclared, true)
             {
-                self.undeclared.push(policy::undeclared(raw, sink));
+                self.undeclared.push(policy::undeclared(&raw, sink));
             }
             if let Some(message) = rule.as_ref().and_then(gateway::unsupported)
                 && self.at_gateways.len() < MAX_PROBLEMS
@@ -70,12 +80,14 @@ impl Domains {
                 self.at_gateways.push(sink.at(&raw.span, message));
             }
             if let (Some(entry), Some(rule)) = (colocate, &mut rule) {
-                keep_together(rule, entry, raw, sink);
+                keep_together(rule, entry, &raw, sink);
             }
             if let (true, Some(rule), Some(domain)) = (known, rule, domain) {
-                self.claim_shared(domain, &rule, raw, sink);
-                self.reserves.agree(domain, raw, sink);
+                self.claim_shared(domain, &rule, &raw, sink);
+                self.reserves.agree(domain, &raw, sink);
                 self.redundancies.check(domain, &rule, &raw.span, sink);
+                raw.overrides = Vec::new();
+                self.stored.add_rule(domain, raw, &rule);
                 self.rules(domain).push(rule);
             }
         }
@@ -108,9 +120,17 @@ impl Domains {
         sink.problem(&domain.span, message);
     }
 
-    /// The domains, what is missing if servers share a store, and what is wrong if a gateway asks.
-    pub(crate) fn finish(self) -> (Vec<DomainRules>, Vec<Problem>, Vec<Problem>) {
-        (self.list, self.undeclared, self.at_gateways)
+    /// The domains, what is missing if servers share a store, what is wrong if a gateway asks, and how stored numbers
+    /// are read.
+    pub(crate) fn finish(
+        self,
+    ) -> (
+        Vec<DomainRules>,
+        Vec<Problem>,
+        Vec<Problem>,
+        stored::StoredFields,
+    ) {
+        (self.list, self.undeclared, self.at_gateways, self.stored)
     }
 
     fn rules(&mut self, domain: &Arc<str>) -> &mut Vec<Rule> {
@@ -186,8 +206,19 @@ fn keep_together(rule: &mut Rule, entry: &Arc<str>, raw: &RawRule, sink: &mut Si
 
 fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rule> {
     let effect = (!raw.broken).then(|| rule_effect(raw, sink)).flatten();
-    let overrides = resolve_overrides(raw, effect.is_some(), sink);
-    let rule = unplanned(raw, document, effect.as_ref(), &overrides);
+    let mut overrides = resolve_overrides(raw, effect.is_some(), sink);
+    let plans = plans::resolve(raw, document, effect.is_some(), sink);
+    let mut rule = unplaced(raw, document, effect.as_ref(), &overrides);
+    if let Some(rule) = &mut rule {
+        rule.plans = plans::of_rule(raw, document, &plans);
+    }
+    check_order(raw, &overrides, sink);
+    // Their numbers are checked alike.
+    overrides.extend(plans.into_iter().map(|(_, effect, span)| {
+        let when = When::new();
+        (Override { when, effect }, span)
+    }));
+    kin::check(effect.as_ref(), &overrides, sink);
     let limits = (effect.as_ref(), overrides.as_slice());
     let policy = policy::policy(raw, &document.policy, rule.as_ref(), limits, sink);
     policy::check_fleet_fields(raw, policy, sink);
@@ -202,7 +233,6 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
     check_missing(raw, sink);
     check_entries(raw, sink);
     check_empty(rule.as_ref(), raw, sink);
-    check_order(raw, &overrides, sink);
     for (over, span) in &overrides {
         if let Effect::Limit(limit) = &over.effect {
             check_cost(raw, limit, span, sink);
@@ -219,7 +249,7 @@ fn resolve(raw: &RawRule, document: &RawDocument, sink: &mut Sink) -> Option<Rul
 }
 
 /// The rule, except where it is decided; `None` if it has mistakes.
-fn unplanned(
+fn unplaced(
     raw: &RawRule,
     document: &RawDocument,
     effect: Option<&Effect>,
@@ -238,6 +268,7 @@ fn unplanned(
             .map_or_else(EmptyValue::default, |field| field.value),
         effect: effect?.clone(),
         overrides: overrides.iter().map(|(over, _)| over.clone()).collect(),
+        plans: None,
         cost: raw.cost.as_ref().map(|field| field.value),
         shadow: raw.shadow.as_ref().map_or(shadow, |field| field.value),
         policy: Policy::STRICT,
@@ -526,12 +557,21 @@ fn resolve_overrides(raw: &RawRule, sound: bool, sink: &mut Sink) -> Vec<(Overri
 
 fn override_effect(rule: &RawRule, over: &RawOverride, sink: &mut Sink) -> Option<Effect> {
     let unlimited = over.unlimited.as_ref().map(|field| &field.span);
+    if let Some(refuse) = &over.refuse {
+        if unlimited.is_some() || over.limit.says_something() {
+            let message =
+                "refuse beside the fields of a limit or `unlimited`: write one or the other";
+            sink.problem(&refuse.span, message);
+            return None;
+        }
+        return Some(Effect::Refuse);
+    }
     if unlimited.is_some() {
         return effect(&over.limit, unlimited, &over.span, sink);
     }
     if !over.limit.says_something() {
         let message =
-            "the override changes nothing: write a field of the limit, or `unlimited: true`";
+            "it changes nothing: write a field of the limit, `unlimited: true` or `refuse: true`";
         sink.problem(&over.span, message);
         return None;
     }

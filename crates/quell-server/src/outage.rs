@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
-use quell_core::rule::{Effect, Rule, RuleSet};
+use quell_core::rule::{Rule, RuleSet};
 use quell_fleet::agent::NodeState;
 use quell_store::fallback::StoreTrouble;
 
@@ -46,8 +46,7 @@ impl OutageEffects {
 
 /// Returns true if a rule limits any call.
 fn limits(rule: &Rule) -> bool {
-    let overrides = rule.overrides.iter().map(|other| &other.effect);
-    { overrides.chain([&rule.effect]) }.any(|effect| matches!(effect, Effect::Limit(_)))
+    rule.effects().any(|effect| effect.limit().is_some())
 }
 
 /// As `6 rules let half their limit pass on each server, 2 refuse everything`.

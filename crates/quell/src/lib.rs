@@ -219,6 +219,7 @@ mod hold_calls;
 mod hold_id;
 mod keyed;
 mod limiter;
+mod overrides;
 mod portions;
 #[cfg(test)]
 mod schedules;
@@ -229,6 +230,7 @@ pub use ad_hoc::AdHocMemo;
 pub use error::{AskError, RulesError};
 pub use keyed::{KeyedLimiter, UnkeyedLimiter};
 pub use limiter::{AdHocPlan, Limiter, LimiterBuilder, Plan};
+pub use overrides::{KeyOverride, ReadNumbers, Span};
 pub use quell_core::account::Account;
 pub use quell_core::actual::Actual;
 pub use quell_core::charge::Operation;

@@ -15,21 +15,24 @@ use quell_core::descriptor::Query;
 use quell_core::hold::HoldId;
 use quell_core::key::with_ad_hoc;
 use quell_core::limit::ActiveLimit;
-use quell_core::limit_error::LimitError;
 use quell_core::policy::Rung;
-use quell_core::rule::{Changes, DomainRules, Effect, LimitIds, RuleSet};
+use quell_core::rule::{LimitIds, RuleSet};
 use quell_core::time::{Now, Wall};
 use quell_core::verdict::Verdict;
 
 use crate::ad_hoc::{AdHocLimits, AdHocMemo, CachedLimit};
-use crate::calendar::{SystemCalendar, check_zone};
+use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, SystemClock};
-use crate::error::{AskError, RulesError};
+use crate::error::AskError;
 use crate::hold_id::new_id;
 use crate::observer::{Event, NoObserver, Observer};
 use crate::store::memory::{MemoryStore, Saved};
 use crate::store::{Answer, LocalStore, Placed, Store, StoreError};
 use crate::waiters::Waiters;
+
+mod change;
+
+use change::Changing;
 
 /// Answers queries: rules turn a query into a limit set, and a store charges all its limits or none.
 ///
@@ -64,9 +67,7 @@ impl<S> Clone for Limiter<S> {
 pub(crate) struct Parts<S> {
     pub(crate) store: S,
     pub(crate) rules: ArcSwap<RuleSet>,
-    /// The rules before the last reload. They are kept until the next one; otherwise the last call that
-    /// still uses them would have to free them, which takes long.
-    last_rules: Mutex<Arc<RuleSet>>,
+    changing: Mutex<Changing>,
     ids: LimitIds,
     ad_hoc: AdHocLimits,
     pub(crate) calendar: SystemCalendar,
@@ -154,7 +155,7 @@ impl<S: Store> LimiterBuilder<S> {
         let parts = Parts {
             store: self.store,
             rules: ArcSwap::default(),
-            last_rules: Mutex::default(),
+            changing: Mutex::default(),
             ids: LimitIds::default(),
             ad_hoc: AdHocLimits::default(),
             calendar: SystemCalendar::default(),
@@ -183,55 +184,6 @@ impl<S: Store> Limiter<S> {
             clock: Arc::new(SystemClock::new()),
             observer: Arc::new(NoObserver),
         }
-    }
-
-    /// Replaces the rules in force. Use is kept. The state of a rule that is removed is forgotten,
-    /// unless the rule comes back within [`REMEMBERED`](quell_core::rule::REMEMBERED).
-    ///
-    /// # Errors
-    /// [`RulesError`] if this machine or this store cannot apply a rule; the rules in force stay.
-    pub fn set_rules(&self, domains: Vec<DomainRules>) -> Result<(), RulesError> {
-        self.replace_rules(domains, || self.now())
-    }
-
-    /// As [`Limiter::set_rules`], at a given instant. Every call under the old rules must have an
-    /// earlier one.
-    ///
-    /// # Errors
-    /// As [`Limiter::set_rules`].
-    pub fn set_rules_at(&self, domains: Vec<DomainRules>, now: Now) -> Result<(), RulesError> {
-        self.replace_rules(domains, || now)
-    }
-
-    fn replace_rules(
-        &self,
-        mut domains: Vec<DomainRules>,
-        now: impl Fn() -> Now,
-    ) -> Result<(), RulesError> {
-        if !self.parts.store.has_leases() {
-            decide_strictly(&mut domains);
-        }
-        check(&domains, &self.parts.store)?;
-        // The lock keeps two reloads apart. Calls do not take it: each uses the rules with which it
-        // began.
-        let mut last = self.parts.last_rules.lock();
-        let (next, changes) = self
-            .parts
-            .rules
-            .load()
-            .reload(domains, now(), &self.parts.ids);
-        let (arriving, mut leaving) = split(changes);
-        self.parts.store.install(&arriving);
-        *last = self.parts.rules.swap(Arc::new(next));
-        // Calls that still charge under the old rules read the clock before this instant.
-        let at = now();
-        leaving
-            .replaced
-            .iter_mut()
-            .for_each(|one| one.at = Some(at));
-        leaving.dropped.iter_mut().for_each(|one| one.at = at);
-        self.parts.store.install(&leaving);
-        Ok(())
     }
 
     /// The rules in force.
@@ -694,7 +646,7 @@ impl<S: Store> Limiter<S> {
             state.limit = id.unwrap_or(unknown);
             id.is_some() || state.versions.is_some()
         });
-        let _turn = self.parts.last_rules.lock();
+        let _turn = self.parts.changing.lock();
         let mut rules = RuleSet::clone(&self.parts.rules.load());
         rules.remember(&limits, now);
         self.parts.rules.store(Arc::new(rules));
@@ -735,62 +687,4 @@ pub(crate) fn known<'a, 'r>(
             Cow::Owned(kept)
         }
     }
-}
-
-/// Splits changes into those that the store must install before the new rules are in force, and those
-/// after: a removed limit may be charged until the swap.
-fn split(mut changes: Changes) -> (Changes, Changes) {
-    let leaving = Changes {
-        replaced: changes.replaced.clone(),
-        dropped: std::mem::take(&mut changes.dropped),
-        removed: std::mem::take(&mut changes.removed),
-        ..Changes::default()
-    };
-    changes.replaced.iter_mut().for_each(|one| one.at = None);
-    (changes, leaving)
-}
-
-/// Without leases the store decides on each call, also of what would be synced.
-fn decide_strictly(domains: &mut [DomainRules]) {
-    let rules = domains.iter_mut().flat_map(|domain| &mut domain.rules);
-    for rule in rules.filter(|rule| matches!(rule.policy.rung, Rung::Leased(_) | Rung::Synced(_))) {
-        rule.policy.rung = Rung::Strict;
-    }
-}
-
-/// Refuses rules with limits that this machine or this store cannot apply.
-fn check<S: Store>(domains: &[DomainRules], store: &S) -> Result<(), RulesError> {
-    for DomainRules { domain, rules, .. } in domains {
-        for rule in rules {
-            let overrides = rule.overrides.iter().map(|entry| &entry.effect);
-            for effect in overrides.chain([&rule.effect]) {
-                if let Effect::Limit(limit) = effect {
-                    let rung = rule.policy.rung;
-                    let is_shared = matches!(rung, Rung::Shares(_));
-                    let is_above = |most: usize| limit.max() > most as u64;
-                    let checked = if is_shared && !store.has_shares() {
-                        Err(LimitError::NoFleet)
-                    } else if limit.is_learned() && store.most_learned(rung) == 0 {
-                        Err(LimitError::LearnsNothing)
-                    } else if limit.is_learned() && is_above(store.most_learned(rung)) {
-                        Err(LimitError::LargeCeilingShared)
-                    } else if limit.lease().is_some() && store.most_holds(rung) == 0 {
-                        Err(LimitError::HoldsNothing)
-                    } else if limit.lease().is_some() && is_above(store.most_holds(rung)) {
-                        Err(LimitError::ManyPermitsShared)
-                    } else if limit.max() > store.most_units(rung) {
-                        Err(LimitError::ManyUnitsShared)
-                    } else {
-                        check_zone(limit)
-                    };
-                    checked.map_err(|error| RulesError {
-                        domain: Arc::clone(domain),
-                        rule: Arc::clone(&rule.name),
-                        error,
-                    })?;
-                }
-            }
-        }
-    }
-    Ok(())
 }

@@ -32,5 +32,5 @@ pub use quell_core::refusal_page::{
 };
 pub use quell_core::rule::{
     ActiveRule, DescriptorReader, DomainRules, Effect, EmptyValue, Matcher, Mismatch, OnMissing,
-    Override, Pattern, Patterns, Per, Prefix, REMEMBERED, Rule, RuleSet, When,
+    Override, Pattern, Patterns, Per, Plans, Prefix, REMEMBERED, Rule, RuleSet, StoredEffect, When,
 };

@@ -556,6 +556,7 @@ mod tests {
             empty: EmptyValue::default(),
             effect: Effect::Unlimited,
             overrides: vec![],
+            plans: None,
             cost: None,
             shadow: false,
             policy: Policy::STRICT,

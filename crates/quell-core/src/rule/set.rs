@@ -1,6 +1,5 @@
 //! Rule set: an immutable snapshot of the rules in force, which turns a query into charges.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec;
@@ -11,7 +10,9 @@ use core::time::Duration;
 use smol_str::SmolStr;
 
 use super::index::{Index, OverrideIndex, conditions};
+use super::numbers::{Numbers, StoredChoice, StoredNumbers, StoredOverrides};
 use super::pattern::DescriptorReader;
+use super::plans::NamedPlan;
 use super::selector::Selector;
 use super::{Effect, OnMissing, Override, Reserve, Rule};
 use crate::algorithm::Edges;
@@ -21,7 +22,7 @@ use crate::cost::Cost;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
 use crate::limit::{ActiveLimit, Limit, LimitId, LimitPlace};
-use crate::over_admission::LeaseTerms;
+use crate::policy::Policy;
 use crate::refusal_page::RefusalPage;
 use crate::time::{Now, Wall};
 use crate::verdict::Verdict;
@@ -89,6 +90,16 @@ pub struct Changes {
     pub removed: Vec<LimitId>,
 }
 
+impl Changes {
+    /// Adds changes that come after these.
+    pub fn add(&mut self, later: Self) {
+        self.added.extend(later.added);
+        self.replaced.extend(later.replaced);
+        self.dropped.extend(later.dropped);
+        self.removed.extend(later.removed);
+    }
+}
+
 /// A limit that is in no rule any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DroppedLimit {
@@ -119,10 +130,14 @@ pub struct ReplacedLimit {
 }
 
 /// The rules in force, which `resolve` reads; replaced as a whole.
+///
+/// A copy is cheap: it is the same rules.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
-    domains: BTreeMap<Arc<str>, Domain>,
-    dropped: DroppedLimits,
+    domains: Arc<BTreeMap<Arc<str>, Domain>>,
+    dropped: Arc<DroppedLimits>,
+    /// The numbers that are stored for single keys; `None` if there are none.
+    stored: Option<Arc<dyn StoredOverrides>>,
 }
 
 /// Dropped limits, by their places.
@@ -144,46 +159,22 @@ struct Domain {
 pub struct ActiveRule {
     rule: Rule,
     scope: KeyBytes,
-    base: Option<ActiveLimit>,
-    /// Terms of the lease or the sync of `base`, if it has any.
-    terms: Option<LeaseTerms>,
+    /// The scope of the keys under which calls are refused, of which no state is kept.
+    refused: KeyBytes,
+    base: Numbers,
+    /// The numbers of plans, in the order of their names.
+    plans: Vec<(Arc<str>, Numbers)>,
     overrides: Vec<ActiveOverride>,
     index: OverrideIndex,
 }
 
-/// An override whose limit has an id. There may be hundreds of thousands, so what few have is in a box, and
-/// all that a decision reads of one lies in two neighbouring cache lines.
+/// An override whose limit has an id. There may be hundreds of thousands, so all that a decision reads of one lies
+/// in two neighbouring cache lines.
 #[derive(Clone, Debug)]
 struct ActiveOverride {
-    active: Option<ActiveLimit>,
+    numbers: Numbers,
     /// [`Override::only_value`].
     value: Option<SmolStr>,
-    special: Option<Box<SpecialOverride>>,
-}
-
-/// Settings that few overrides have.
-#[derive(Clone, Debug)]
-struct SpecialOverride {
-    /// The scope of its keys, if that is not the rule's.
-    scope: Option<KeyBytes>,
-    /// Terms of the lease or the sync of its limit, if it has any.
-    terms: Option<LeaseTerms>,
-}
-
-impl SpecialOverride {
-    /// `None` if it would say nothing.
-    fn boxed(scope: Option<KeyBytes>, terms: Option<LeaseTerms>) -> Option<Box<Self>> {
-        let is_special = scope.is_some() || terms.is_some();
-        is_special.then(|| Box::new(Self { scope, terms }))
-    }
-}
-
-/// The limit of a rule that applies to a descriptor.
-struct Applying<'r> {
-    active: &'r ActiveLimit,
-    terms: Option<&'r LeaseTerms>,
-    /// The scope of its keys.
-    scope: &'r [u8],
 }
 
 impl ActiveRule {
@@ -193,29 +184,57 @@ impl ActiveRule {
         &self.rule
     }
 
-    /// The limit that applies to a descriptor, or `None` if it is unlimited.
-    #[must_use]
-    pub(crate) fn limit_for(&self, reader: &DescriptorReader<'_>) -> Option<&ActiveLimit> {
-        self.applying(reader).map(|applying| applying.active)
+    /// The numbers for a descriptor, for whose key this is stored, and whether it names a plan that there is not.
+    #[inline]
+    fn numbers<'r>(
+        &'r self,
+        stored: Option<StoredChoice<'r>>,
+        reader: &DescriptorReader<'_>,
+    ) -> (&'r Numbers, bool) {
+        match stored {
+            Some(StoredChoice::Numbers(numbers)) => (numbers, false),
+            Some(StoredChoice::WithoutPlan) => (self.without_plan(reader), false),
+            None => self.chosen(reader),
+        }
     }
 
-    fn applying(&self, reader: &DescriptorReader<'_>) -> Option<Applying<'_>> {
+    /// The numbers that the rules choose for a descriptor, and whether it names a plan that there is not.
+    fn chosen(&self, reader: &DescriptorReader<'_>) -> (&Numbers, bool) {
+        let mut is_unknown = false;
+        if let Some(plans) = &self.rule.plans {
+            match plans.named(reader, self.rule.empty) {
+                NamedPlan::Plan(plan) => {
+                    if let Some(numbers) = self.plan(plan) {
+                        return (numbers, false);
+                    }
+                }
+                NamedPlan::Nothing => {}
+                NamedPlan::Unknown(_) => is_unknown = true,
+            }
+        }
+        (self.without_plan(reader), is_unknown)
+    }
+
+    /// The numbers of the first override that applies, or the rule's own.
+    fn without_plan(&self, reader: &DescriptorReader<'_>) -> &Numbers {
         let value = |place: usize| self.overrides.get(place)?.value.as_ref();
-        let Some(index) = self.index.find(&self.rule, reader, value) else {
-            return Some(Applying {
-                active: self.base.as_ref()?,
-                terms: self.terms.as_ref(),
-                scope: &self.scope,
-            });
-        };
-        let entry = self.overrides.get(index)?;
-        let special = entry.special.as_deref();
-        let scope = special.and_then(|special| special.scope.as_ref());
-        Some(Applying {
-            active: entry.active.as_ref()?,
-            terms: special.and_then(|special| special.terms.as_ref()),
-            scope: scope.unwrap_or(&self.scope),
-        })
+        let place = self.index.find(&self.rule, reader, value);
+        let entry = place.and_then(|place| self.overrides.get(place));
+        entry.map_or(&self.base, |entry| &entry.numbers)
+    }
+
+    /// The same without those that refuse; `None` if the rule has no limit of its own then.
+    fn chosen_limit(&self, reader: &DescriptorReader<'_>) -> Option<&Numbers> {
+        let (chosen, _) = self.chosen(reader);
+        let mut all = [chosen, &self.base].into_iter();
+        all.find(|numbers| !numbers.refuses() && numbers.active.is_some())
+    }
+
+    /// The numbers of a plan for this rule; `None` if it has none.
+    #[must_use]
+    pub fn plan(&self, name: &str) -> Option<&Numbers> {
+        let plan = self.plans.binary_search_by(|(plan, _)| (**plan).cmp(name));
+        Some(&self.plans.get(plan.ok()?)?.1)
     }
 
     /// Adds the charge that the rule makes for a descriptor, if it applies and has a limit.
@@ -223,8 +242,7 @@ impl ActiveRule {
         &'r self,
         tag: u32,
         (reader, descriptor): (&DescriptorReader<'_>, &Descriptor<'_>),
-        now: Now,
-        calendar: &impl CalendarEdges,
+        at: &Resolution<'r, '_, impl CalendarEdges>,
         set: &mut LimitSet<'r>,
     ) {
         let rule = &self.rule;
@@ -232,44 +250,60 @@ impl ActiveRule {
         if rule.check_all(&rule.matchers, reader).is_err() {
             return;
         }
-        let Some(applying) = self.applying(reader) else {
+        let needs_all = rule.on_missing != OnMissing::SharedKey;
+        let Some(key) = set.begin_key(&self.scope, |bytes| {
+            rule.capture(reader, bytes) || !needs_all
+        }) else {
             return;
         };
-        let limit = &applying.active.limit;
-        if descriptor.is_check && !limit.has_overdraft() {
-            return;
+        let stored = at.stored;
+        let stored = stored.and_then(|stored| stored.find(set.begun(&key), at.now.wall));
+        let (numbers, is_unknown) = self.numbers(stored, reader);
+        if is_unknown {
+            set.set_unknown_plan(&rule.name);
         }
-        let own = rule.own_cost(limit);
-        let mut charge = self.charge(
-            &applying,
-            own.unwrap_or(descriptor.cost),
-            tag,
-            now,
-            calendar,
-        );
+        let Some(active) = &numbers.active else {
+            return set.drop_key(key);
+        };
+        if numbers.refuses() {
+            set.drop_key(key);
+            let charge = self.charge(numbers, active, Cost::MAX, tag, at);
+            return set.push(charge, &self.refused, |bytes| {
+                rule.capture(reader, bytes);
+                true
+            });
+        }
+        if descriptor.is_check && !active.limit.has_overdraft() {
+            return set.drop_key(key);
+        }
+        let own = rule.own_cost(&active.limit);
+        let mut charge = self.charge(numbers, active, own.unwrap_or(descriptor.cost), tag, at);
         charge.counts_calls = own.is_some();
         charge.is_check = descriptor.is_check;
-        set.push(charge, applying.scope, |bytes| {
-            rule.capture(reader, bytes) || rule.on_missing == OnMissing::SharedKey
-        });
+        set.end_key(key, charge);
     }
 
-    /// A charge of `cost` under the limit that applies.
+    /// A charge of `cost` under the numbers that apply.
     fn charge<'r>(
         &'r self,
-        applying: &Applying<'r>,
+        numbers: &'r Numbers,
+        active: &'r ActiveLimit,
         cost: Cost,
         tag: u32,
-        now: Now,
-        calendar: &impl CalendarEdges,
+        at: &Resolution<'r, '_, impl CalendarEdges>,
     ) -> Charge<'r> {
-        let mut charge = Charge::alone(applying.active, cost);
-        let unit = applying.active.limit.calendar();
-        charge.edges = unit.map(|unit| calendar.edges(unit, now.wall));
+        let mut charge = Charge::alone(active, cost);
+        let unit = active.limit.calendar();
+        charge.edges = unit.map(|unit| at.calendar.edges(unit, at.now.wall));
         charge.shadow = self.rule.shadow;
         charge.tag = tag;
         charge.policy = self.rule.policy;
-        charge.terms = applying.terms;
+        if numbers.refuses() {
+            charge.refuses = true;
+            // No store is asked, and no outage lets the call through.
+            charge.policy = Policy::LOCAL;
+        }
+        charge.terms = numbers.terms();
         charge.rule = Some(&self.rule.name);
         charge
     }
@@ -279,11 +313,30 @@ impl ActiveRule {
         !self.rule.shadow && self.limits().any(|active| active.limit.needs_follow_up())
     }
 
-    /// All limits of the rule.
+    /// All limits of the rule, its plans and its overrides.
     pub fn limits(&self) -> impl Iterator<Item = &ActiveLimit> {
-        let overrides = self.overrides.iter().map(|entry| &entry.active);
-        overrides.chain([&self.base]).flatten()
+        self.all_numbers().filter_map(Numbers::active)
     }
+
+    fn all_numbers(&self) -> impl Iterator<Item = &Numbers> {
+        let plans = self.plans.iter().map(|(_, numbers)| numbers);
+        let overrides = self.overrides.iter().map(|entry| &entry.numbers);
+        overrides.chain(plans).chain([&self.base])
+    }
+
+    /// The limit to which keys go whose numbers are gone: the rule's own, or another one of the rule.
+    fn heir(&self) -> Option<&ActiveLimit> {
+        let mut all = [&self.base].into_iter().chain(self.all_numbers());
+        all.find(|numbers| !numbers.refuses() && numbers.active.is_some())?
+            .active()
+    }
+}
+
+/// Parts of a resolution that are the same for all rules.
+struct Resolution<'r, 'c, C> {
+    now: Now,
+    calendar: &'c C,
+    stored: Option<&'r dyn StoredOverrides>,
 }
 
 impl RuleSet {
@@ -297,9 +350,9 @@ impl RuleSet {
     #[must_use]
     #[doc(hidden)]
     pub fn reload(&self, domains: Vec<DomainRules>, now: Now, ids: &LimitIds) -> (Self, Changes) {
-        let mut next = Self::default();
         let mut changes = Changes::default();
-        let mut dropped = self.dropped.clone();
+        let mut in_force: BTreeMap<Arc<str>, Domain> = BTreeMap::new();
+        let mut dropped = DroppedLimits::clone(&self.dropped);
         dropped.retain(|_, (_, dropped)| {
             if dropped.is_over(now) {
                 changes.removed.push(dropped.id);
@@ -311,6 +364,7 @@ impl RuleSet {
             ids,
             changes,
             dropped,
+            orphans: Vec::new(),
         };
         for DomainRules {
             domain,
@@ -329,11 +383,11 @@ impl RuleSet {
                 activate(&domain, rule, old, &mut naming)
             });
             let rules: Vec<ActiveRule> = rules.collect();
-            let domain = next.domains.entry(domain).or_default();
+            let domain = in_force.entry(domain).or_default();
             domain.rules.extend(rules);
             domain.selector = domain.selector.take().or(selector);
         }
-        for domain in next.domains.values_mut() {
+        for domain in in_force.values_mut() {
             let rules = domain.rules.iter();
             domain.index = Index::new(rules.map(|active| conditions(&active.rule.matchers)));
             let rules = domain.rules.iter().enumerate();
@@ -342,17 +396,93 @@ impl RuleSet {
             let mut rules = domain.rules.iter();
             domain.reserve = rules.find_map(|active| active.rule.reserve.clone());
         }
-        for (domain, old) in &self.domains {
-            let names = next.domain(domain).iter().map(|new| &*new.rule.name);
-            let names: BTreeSet<&str> = names.collect();
+        for (domain, old) in &*self.domains {
+            let names = in_force.get(domain).into_iter().flat_map(|new| &new.rules);
+            let names: BTreeSet<&str> = names.map(|new| &*new.rule.name).collect();
             let gone = old.rules.iter();
             let gone = gone.filter(|old| !names.contains(&*old.rule.name));
             for active in gone.flat_map(ActiveRule::limits) {
                 naming.retire(active, None);
             }
         }
-        next.dropped = naming.dropped;
+        let next = Self {
+            domains: Arc::new(in_force),
+            dropped: Arc::new(naming.dropped),
+            stored: None,
+        };
         (next, naming.changes)
+    }
+
+    /// The same rules with other numbers for single keys.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn with_stored(&self, stored: Option<Arc<dyn StoredOverrides>>) -> Self {
+        Self {
+            stored,
+            ..self.clone()
+        }
+    }
+
+    /// Gives ids to the limits of numbers that are stored for single keys, or keeps those that they have. Returns the
+    /// same rules, which know them, the numbers in the order of `all`, and what that changes for a store. Numbers are
+    /// `None` if they are gone, or have no rule.
+    ///
+    /// Keys of numbers that are gone go to the rule's own limit.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn name_stored(
+        &self,
+        all: &[StoredNumbers<'_>],
+        now: Now,
+        ids: &LimitIds,
+    ) -> (Self, Vec<Option<Numbers>>, Changes) {
+        let mut naming = Naming {
+            now,
+            ids,
+            changes: Changes::default(),
+            dropped: DroppedLimits::clone(&self.dropped),
+            orphans: Vec::new(),
+        };
+        let named = all.iter().map(|stored| {
+            let (domain, name) = stored.rule;
+            let mut rules = self.domain(domain).iter();
+            let in_force = rules.find(|active| *active.rule.name == *name);
+            let before = stored.before.and_then(Numbers::active);
+            if let (Some(in_force), Some(effect)) = (in_force, stored.effect) {
+                let place = LimitPlace::new(&in_force.scope).of_numbers(effect);
+                let numbers = naming.numbers(effect, place, before, &in_force.rule);
+                naming.retire_orphans(in_force.heir());
+                return Some(numbers);
+            }
+            if let Some(before) = before {
+                naming.retire(before, in_force.and_then(ActiveRule::heir));
+            }
+            None
+        });
+        let named = named.collect();
+        let next = Self {
+            dropped: Arc::new(naming.dropped),
+            ..self.clone()
+        };
+        (next, named, naming.changes)
+    }
+
+    /// The bytes of the key of a rule for a descriptor; `None` if there is no such rule, or the descriptor lacks what
+    /// the key needs.
+    #[must_use]
+    pub fn key_of(
+        &self,
+        domain: &str,
+        rule: &str,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<KeyBytes> {
+        let mut rules = self.domain(domain).iter();
+        let in_force = rules.find(|active| *active.rule.name == *rule)?;
+        let mut key = in_force.scope.clone();
+        let has_all = in_force
+            .rule
+            .capture(&DescriptorReader::new(descriptor), &mut key);
+        has_all.then_some(key)
     }
 
     /// Treats limits from before a restart, older ones first, as dropped at `now`, unless a rule has a
@@ -364,7 +494,7 @@ impl RuleSet {
             let (place, id) = (limit.place, limit.id);
             if !place.is_none() && !places.contains(&place) {
                 let dropped = DroppedLimit { id, at: now };
-                self.dropped.insert(place, (limit.clone(), dropped));
+                Arc::make_mut(&mut self.dropped).insert(place, (limit.clone(), dropped));
             }
         }
     }
@@ -375,8 +505,8 @@ impl RuleSet {
         self.domains.get(domain).map_or(&[], |domain| &domain.rules)
     }
 
-    /// The limit of a rule, by its name, for a descriptor; `None` if there is no such rule in force, or it has no limit
-    /// for this descriptor.
+    /// The limit of a rule, by its name, for a descriptor at an instant; `None` if there is no such rule in force, or
+    /// it has no limit for this descriptor.
     ///
     /// Cost: linear in the rules of the domain.
     #[must_use]
@@ -385,11 +515,28 @@ impl RuleSet {
         domain: &str,
         rule: &str,
         descriptor: &Descriptor<'_>,
+        wall: Wall,
     ) -> Option<&Limit> {
         let mut rules = self.domain(domain).iter();
         let in_force = rules.find(|active| *active.rule.name == *rule)?;
-        let active = in_force.limit_for(&DescriptorReader::new(descriptor))?;
-        Some(&active.limit)
+        let numbers = self.numbers_for(in_force, &DescriptorReader::new(descriptor), wall);
+        Some(&numbers.active()?.limit)
+    }
+
+    /// The numbers of a rule for a descriptor that has what its key needs.
+    #[must_use]
+    pub fn numbers_for<'r>(
+        &'r self,
+        in_force: &'r ActiveRule,
+        reader: &DescriptorReader<'_>,
+        wall: Wall,
+    ) -> &'r Numbers {
+        let stored = self.stored.as_deref().and_then(|stored| {
+            let mut key = in_force.scope.clone();
+            in_force.rule.capture(reader, &mut key);
+            stored.find(&key, wall)
+        });
+        in_force.numbers(stored, reader).0
     }
 
     /// The page of the rule that refused a query, which is the binding one.
@@ -493,14 +640,19 @@ impl RuleSet {
             return;
         };
         set.set_account(query.account());
+        let at = Resolution {
+            now,
+            calendar,
+            stored: self.stored.as_deref(),
+        };
         if let Some(selector) = selector {
-            return select_into(selector, rules, query, now, calendar, set);
+            return select_into(selector, rules, query, &at, set);
         }
         let add = |descriptor: &Descriptor<'_>, set: &mut LimitSet<'r>| {
             let reader = DescriptorReader::new(descriptor);
             for tag in index.candidates(&reader) {
                 if let Some(in_force) = rules.get(tag as usize) {
-                    in_force.add_charge(tag, (&reader, descriptor), now, calendar, set);
+                    in_force.add_charge(tag, (&reader, descriptor), &at, set);
                 }
             }
         };
@@ -517,7 +669,7 @@ impl RuleSet {
 
     /// The first rule whose limit on `query` needs its caller to do something once it is allowed
     /// ([`Limit::needs_follow_up`](crate::limit::Limit::needs_follow_up)), with that limit; rules in
-    /// shadow aside.
+    /// shadow aside. Stored overrides do not change that: their algorithm is the rule's.
     ///
     /// Cost: linear in the rules of the domain that have such limits.
     #[must_use]
@@ -532,7 +684,7 @@ impl RuleSet {
             let applying = |descriptor| {
                 let reader = DescriptorReader::new(descriptor);
                 in_force.rule.applies(&reader).ok()?;
-                let limit = &in_force.limit_for(&reader)?.limit;
+                let limit = &in_force.chosen(&reader).0.active()?.limit;
                 limit.needs_follow_up().then_some(limit)
             };
             let limit = query.descriptors().iter().find_map(applying)?;
@@ -555,11 +707,22 @@ impl RuleSet {
         let index = rules.iter().position(|other| &*other.rule.name == rule)?;
         let in_force = rules.get(index)?;
         let reader = DescriptorReader::new(descriptor);
-        let applying = in_force.applying(&reader)?;
+        let numbers = self.numbers_for(in_force, &reader, now.wall);
+        // A key that is refused keeps the state that it had under the limits of its rule.
+        let numbers = match numbers.refuses() {
+            true => in_force.chosen_limit(&reader)?,
+            false => numbers,
+        };
+        let active = numbers.active()?;
+        let at = Resolution {
+            now,
+            calendar,
+            stored: None,
+        };
         let mut set = LimitSet::new();
         let tag = u32::try_from(index).unwrap_or(u32::MAX);
-        let charge = in_force.charge(&applying, descriptor.cost, tag, now, calendar);
-        set.push(charge, applying.scope, |bytes| {
+        let charge = in_force.charge(numbers, active, descriptor.cost, tag, &at);
+        set.push(charge, &in_force.scope, |bytes| {
             in_force.rule.capture(&reader, bytes);
             true
         });
@@ -572,8 +735,7 @@ fn select_into<'r>(
     selector: &Selector,
     rules: &'r [ActiveRule],
     query: &Query<'_>,
-    now: Now,
-    calendar: &impl CalendarEdges,
+    at: &Resolution<'r, '_, impl CalendarEdges>,
     set: &mut LimitSet<'r>,
 ) {
     let descriptors = query.descriptors();
@@ -584,7 +746,7 @@ fn select_into<'r>(
         };
         let reader = DescriptorReader::new(descriptor);
         let tag = u32::try_from(rule).unwrap_or(u32::MAX);
-        in_force.add_charge(tag, (&reader, descriptor), now, calendar, set);
+        in_force.add_charge(tag, (&reader, descriptor), at, set);
         if let Some(ends) = ends.get_mut(place..) {
             ends.fill(set.charges().len());
         }
@@ -601,33 +763,45 @@ fn activate(
     old: Option<&ActiveRule>,
     naming: &mut Naming<'_>,
 ) -> ActiveRule {
-    let old_base = old.and_then(|old| old.base.as_ref());
-    let (rung, cost) = (rule.policy.rung, rule.cost);
-    let terms = |active: Option<&ActiveLimit>| rung.terms(&active?.limit, cost)?.ok();
+    let old_base = old.and_then(|old| old.base.active());
     let scope = rule.scope(domain);
-    let base = naming.name(&rule.effect, LimitPlace::new(&scope), old_base);
+    let base = naming.numbers(&rule.effect, LimitPlace::new(&scope), old_base, &rule);
     let mut overrides = Vec::with_capacity(rule.overrides.len());
     let mut before = OldOverrides::new(old);
     for entry in &rule.overrides {
-        let place = LimitPlace::new(&rule.place_of(domain, entry));
-        let active = naming.name(&entry.effect, place, before.take(entry));
+        let place = LimitPlace::new(&scope).of_when(&rule.place_of(domain, entry));
         overrides.push(ActiveOverride {
-            special: SpecialOverride::boxed(rule.scope_of(domain, entry), terms(active.as_ref())),
+            numbers: naming.numbers(&entry.effect, place, before.take(entry), &rule),
             value: entry.only_value().cloned(),
-            active,
         });
     }
-    for orphan in before.rest() {
-        naming.retire(orphan, base.as_ref());
-    }
-    ActiveRule {
+    naming.orphans.extend(before.rest().cloned());
+    let known = rule.plans.iter().flat_map(|plans| &plans.effects);
+    let plans = known.map(|(plan, effect)| {
+        let place = LimitPlace::new(&scope).of_when(&rule.place_of_plan(domain, plan));
+        let before = old.and_then(|old| old.plan(plan)?.active());
+        let numbers = naming.numbers(effect, place, before, &rule);
+        (Arc::clone(plan), numbers)
+    });
+    let plans: Vec<_> = plans.collect();
+    let old_plans = old.into_iter().flat_map(|old| &old.plans);
+    let gone = old_plans.filter(|(plan, _)| {
+        let place = plans.binary_search_by(|(other, _)| other.cmp(plan));
+        place.is_err()
+    });
+    let gone = gone.filter_map(|(_, numbers)| numbers.active().cloned());
+    naming.orphans.extend(gone);
+    let active = ActiveRule {
         index: OverrideIndex::new(&rule),
+        refused: rule.refused_scope(domain),
         scope,
         rule,
-        terms: terms(base.as_ref()),
         base,
+        plans,
         overrides,
-    }
+    };
+    naming.retire_orphans(active.heir());
+    active
 }
 
 /// The overrides that a rule had, each of which is taken once by the one that has the same `when`.
@@ -656,7 +830,7 @@ impl<'r> OldOverrides<'r> {
         let index = self.find(old, entry)?;
         self.next = index + 1;
         *self.taken.get_mut(index)? = true;
-        old.overrides.get(index)?.active.as_ref()
+        old.overrides.get(index)?.numbers.active()
     }
 
     fn find(&mut self, old: &ActiveRule, entry: &Override) -> Option<usize> {
@@ -680,7 +854,7 @@ impl<'r> OldOverrides<'r> {
     fn rest(self) -> impl Iterator<Item = &'r ActiveLimit> {
         let all = self.old.into_iter().flat_map(|old| &old.overrides);
         let rest = all.zip(self.taken).filter(|(_, taken)| !taken);
-        rest.filter_map(|(entry, _)| entry.active.as_ref())
+        rest.filter_map(|(entry, _)| entry.numbers.active())
     }
 }
 
@@ -689,19 +863,36 @@ struct Naming<'a> {
     ids: &'a LimitIds,
     changes: Changes,
     dropped: DroppedLimits,
+    /// Limits of the rule at hand that have no successor in their place.
+    orphans: Vec<ActiveLimit>,
 }
 
 impl Naming<'_> {
-    fn name(
+    /// The numbers of an effect of `rule`, whose limit gets an id or keeps that of `old`. If there is no limit any
+    /// more, `old` is an orphan.
+    fn numbers(
         &mut self,
         effect: &Effect,
         place: LimitPlace,
         old: Option<&ActiveLimit>,
+        rule: &Rule,
+    ) -> Numbers {
+        if *effect == Effect::Refuse {
+            let form = Limit::per_day(1).build().ok();
+            return Numbers::refusing(self.name(form.as_ref(), place, old));
+        }
+        let active = self.name(effect.limit(), place, old);
+        Numbers::new(active, rule.policy.rung, rule.cost)
+    }
+
+    fn name(
+        &mut self,
+        limit: Option<&Limit>,
+        place: LimitPlace,
+        old: Option<&ActiveLimit>,
     ) -> Option<ActiveLimit> {
-        let Effect::Limit(limit) = effect else {
-            if let Some(old) = old {
-                self.retire(old, None);
-            }
+        let Some(limit) = limit else {
+            self.orphans.extend(old.cloned());
             return None;
         };
         let back = match old {
@@ -724,6 +915,20 @@ impl Naming<'_> {
             self.retire(old, Some(&active));
         }
         Some(active)
+    }
+
+    /// Keys of orphans go to `heir`, another limit of their rule, and so do those of limits that the rule had when
+    /// it was last there.
+    fn retire_orphans(&mut self, heir: Option<&ActiveLimit>) {
+        if let Some(heir) = heir {
+            let places = self.dropped.range(heir.place.all_of_rule());
+            let places: Vec<LimitPlace> = places.map(|(place, _)| *place).collect();
+            let dropped = places.iter().filter_map(|place| self.dropped.remove(place));
+            self.orphans.extend(dropped.map(|(limit, _)| limit));
+        }
+        for orphan in core::mem::take(&mut self.orphans) {
+            self.retire(&orphan, heir);
+        }
     }
 
     fn retire(&mut self, old: &ActiveLimit, to: Option<&ActiveLimit>) {
@@ -754,10 +959,10 @@ mod tests {
     /// Memory of an override in the rules in force: its description, what decisions need, and its place in
     /// the index, of which a quarter is free.
     #[test]
-    fn an_override_takes_at_most_two_hundred_bytes() {
+    fn an_override_takes_at_most_208_bytes() {
         let index = SLOT_BYTES + SLOT_BYTES.div_ceil(3);
         let all = size_of::<Override>() + size_of::<ActiveOverride>() + index;
-        assert!(all <= 200, "{all}");
+        assert!(all <= 208, "{all}");
         // Both of its cache lines are neighbours.
         assert!(size_of::<ActiveOverride>() <= 128);
     }

@@ -193,7 +193,7 @@ proptest! {
             let found = set.charges().first().map(|charge| charge.active.limit.clone());
             let expected = match first.map(|place| &rule.overrides[place].effect) {
                 Some(Effect::Limit(limit)) => Some(limit.clone()),
-                Some(Effect::Unlimited) => None,
+                Some(Effect::Unlimited | Effect::Refuse) => None,
                 None if tenant.is_empty() && empty == EmptyValue::Missing => None,
                 None => Some(minutely(1)),
             };

@@ -166,22 +166,31 @@ fn overrides_are_known_by_their_when() {
 }
 
 #[test]
-fn an_override_that_becomes_unlimited_forgets_its_keys_after_a_while() {
+fn the_keys_of_an_override_that_becomes_unlimited_go_to_the_rule() {
     let base = || rule("r", 5).per("tenant");
     let mut shop = Shop::new(vec![base().when("tenant", "a", limit(10))]);
     let key = query(&[("tenant", "a")]);
     shop.acquire(&key);
     let unlimited = || vec![base().when("tenant", "a", Effect::Unlimited)];
     let limited = || vec![base().when("tenant", "a", limit(10))];
-    assert_eq!(dropped(&shop.reload(unlimited())), [1]);
+    let changes = shop.reload(unlimited());
+    assert_eq!(summary(&changes), (vec![], vec![(1, 0)], vec![]));
     assert!(shop.acquire(&key).is_unmatched());
-    assert_eq!(summary(&shop.reload(limited())), (vec![1], vec![], vec![]));
+    assert_eq!(summary(&shop.reload(limited())), (vec![2], vec![], vec![]));
     assert_eq!(said(&shop.acquire(&key)), [("r", true, 8)]);
-    assert_eq!(dropped(&shop.reload(unlimited())), [1]);
-    shop.now = REMEMBERED + 1;
-    let changes = shop.reload(limited());
-    assert_eq!(summary(&changes), (vec![2], vec![], vec![1]));
-    assert_eq!(said(&shop.acquire(&key)), [("r", true, 9)]);
+}
+
+/// A rule that comes back without an override takes over the keys that the override had.
+#[test]
+fn the_keys_of_an_override_come_back_with_their_rule() {
+    let base = || rule("r", 5).per("tenant");
+    let mut shop = Shop::new(vec![base().when("tenant", "a", limit(10))]);
+    let key = query(&[("tenant", "a")]);
+    shop.acquire(&key);
+    assert_eq!(dropped(&shop.reload(vec![])), [0, 1]);
+    let changes = shop.reload(vec![base()]);
+    assert_eq!(summary(&changes), (vec![0], vec![(1, 0)], vec![]));
+    assert_eq!(said(&shop.acquire(&key)), [("r", true, 3)]);
 }
 
 /// A limit that is raised, lowered, overridden, and back to the rule's own limit.

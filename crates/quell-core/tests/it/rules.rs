@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use quell_core::cost::Cost;
+use quell_core::decision::RetryAfter;
 use quell_core::descriptor::{Descriptor, Query};
 use quell_core::key::KeyName;
 use quell_core::limit::Limit;
 use quell_core::rule::{
-    DescriptorReader, Effect, EmptyValue, Mismatch, OnMissing, Per, Prefix, Rule, RuleSet,
+    DescriptorReader, Effect, EmptyValue, Mismatch, OnMissing, Per, Plans, Prefix, Rule, RuleSet,
 };
 use quell_core::time::Now;
 
 use crate::calendar::FourDays;
+use crate::kind::MINUTE;
 use crate::shop::{Shop, With, matcher, minutely, query, rule, said, wait};
 
 fn cost(units: u64) -> Cost {
@@ -466,55 +468,53 @@ fn two_plans() -> Shop {
     ])
 }
 
-/// A caller that asks under two limits in turn loses no use of either.
+/// A caller that asks under two limits in turn has one key, and is let off by neither.
 #[test]
-fn an_override_on_another_entry_has_keys_of_its_own() {
+fn a_key_is_one_whatever_numbers_apply() {
     let mut shop = two_plans();
     let large = query(&[("user", "u"), ("plan", "large")]);
     let small = query(&[("user", "u"), ("plan", "small")]);
-    assert_eq!(
-        shop.acquire(&large.clone().cost(cost(100))).remaining,
-        Some(0)
-    );
     assert_eq!(shop.acquire(&small).remaining, Some(1));
     assert_eq!(
-        shop.acquire(&large).remaining,
-        Some(0),
-        "not let off by the other limit"
+        shop.acquire(&large.clone().cost(cost(90))).remaining,
+        Some(9),
+        "what was used under the other limit is used"
+    );
+    assert!(!shop.acquire(&small).is_allow());
+    assert_eq!(shop.acquire(&large).remaining, Some(8));
+    assert_eq!(
+        shop.acquire(&large.clone().cost(cost(8))).remaining,
+        Some(0)
     );
     assert!(!shop.acquire(&large).is_allow());
-    assert_eq!(shop.acquire(&small).remaining, Some(0));
-    assert_eq!(shop.states.len(), 2);
-    let names = shop
-        .states
-        .keys()
-        .map(|key| KeyName::parse(key).unwrap().to_string());
-    assert_eq!(names.collect::<Vec<_>>(), ["user=u", "user=u"]);
+    assert_eq!(shop.states.len(), 1);
+    let key = shop.states.keys().next().unwrap();
+    assert_eq!(KeyName::parse(key).unwrap().to_string(), "user=u");
+    shop.now = MINUTE;
+    assert_eq!(shop.acquire(&small).remaining, Some(1));
 }
 
-/// Both descriptors of one query: two keys, each charged under its own limit.
+/// Both descriptors of one query are on one key: it is charged once, under the smaller limit.
 #[test]
-fn descriptors_under_two_limits_are_not_summed() {
-    let mut shop = two_plans();
+fn descriptors_under_two_limits_are_charged_under_the_smaller() {
     let plan = |plan| {
-        let mut descriptor = descriptor("u", 2);
+        let mut descriptor = descriptor("u", 1);
         descriptor.push("plan", plan);
         descriptor
     };
-    let both = Query::with_descriptors("shop", vec![plan("large"), plan("small")]);
-    assert_eq!(
-        said(&shop.acquire(&both)),
-        [("r", true, 98), ("r", true, 0)]
-    );
-    assert_eq!(
-        said(&shop.acquire(&both)),
-        [("r", true, 98), ("r", false, 0)]
-    );
+    for plans in [["large", "small"], ["small", "large"]] {
+        let mut shop = two_plans();
+        let both = Query::with_descriptors("shop", plans.map(plan).to_vec());
+        assert_eq!(said(&shop.acquire(&both)), [("r", true, 0)]);
+        assert_eq!(said(&shop.acquire(&both)), [("r", false, 0)]);
+        let large = query(&[("user", "u"), ("plan", "large")]);
+        assert_eq!(said(&shop.acquire(&large)), [("r", true, 97)]);
+    }
 }
 
-/// If the captured values decide which override applies, a key has one state under all limits.
+/// The key of an override is that of its rule, whether the captured values tell which applies or not.
 #[test]
-fn an_override_on_captured_values_shares_the_keys() {
+fn an_override_has_the_keys_of_its_rule() {
     let limit = || Effect::Limit(minutely(9));
     let per = |bits: Bits| Rule {
         per: vec![Per {
@@ -532,24 +532,80 @@ fn an_override_on_captured_values_shares_the_keys() {
             shop.states.keys().next().cloned(),
         )
     };
-    for (bits, pattern, shares) in [
-        (None, "10.1.2.3", true),
-        (None, "10.*", true),
-        (None, "10.0.0.0/8", true),
-        (Some((24, 64)), "10.0.0.0/8", true),
-        (Some((24, 64)), "10.1.2.0/24", true),
-        (Some((24, 64)), "10.1.2.0/25", false),
-        (Some((24, 64)), "10.1.2.3", false),
-        (Some((24, 64)), "10.*", false),
+    for (bits, pattern) in [
+        (None, "10.1.2.3"),
+        (None, "10.0.0.0/8"),
+        (Some((24, 64)), "10.1.2.0/25"),
+        (Some((24, 64)), "10.*"),
     ] {
         let (base, own) = key_of(per(bits));
         let (over, other) = key_of(per(bits).when("address", pattern, limit()));
         assert_eq!((base, over), (5, 9), "{pattern}");
-        assert_eq!(own == other, shares, "{bits:?} {pattern}");
+        assert_eq!(own, other, "{bits:?} {pattern}");
         let mut both = per(bits).when("address", pattern, limit());
         both.overrides[0].when.push(matcher("plan", &["x"]));
-        assert_ne!(own, key_of(both).1, "one of two entries is not captured");
+        assert_eq!(own, key_of(both).1, "{bits:?} {pattern}");
     }
+}
+
+/// A plan that the call names chooses the numbers before overrides do; an unknown one leaves the rule as it is, and
+/// is told.
+#[test]
+fn a_plan_chooses_the_numbers() {
+    let limits = [("free", Some(2)), ("gold", Some(50)), ("staff", None)];
+    let effects = limits.map(|(name, limit)| {
+        let effect = limit.map_or(Effect::Unlimited, |limit| Effect::Limit(minutely(limit)));
+        (Arc::from(name), effect)
+    });
+    let names = ["elsewhere", "free", "gold", "staff"].map(Arc::from);
+    let plans = Plans {
+        entry: Some(Arc::from("plan")),
+        effects: effects.into(),
+        names: Arc::new(names.into()),
+    };
+    let over = rule("r", 10)
+        .per("user")
+        .when("user", "vip", Effect::Limit(minutely(99)));
+    let shop = Shop::new(vec![Rule {
+        plans: Some(Arc::new(plans)),
+        ..over
+    }]);
+    let chosen = |user, plan: Option<&'static str>| {
+        let asked = query(&[("user", user)]);
+        let asked = plan.map_or(asked.clone(), |plan| asked.entry("plan", plan));
+        let set = shop.rules.resolve(&asked, Now::from_nanos(0), &FourDays);
+        let limit = set
+            .charges()
+            .first()
+            .map(|charge| charge.active.limit.max());
+        (limit, set.unknown_plan().is_some())
+    };
+    assert_eq!(chosen("u", None), (Some(10), false));
+    assert_eq!(chosen("u", Some("")), (Some(10), false));
+    assert_eq!(chosen("u", Some("free")), (Some(2), false));
+    assert_eq!(chosen("vip", Some("free")), (Some(2), false));
+    assert_eq!(chosen("u", Some("gold")), (Some(50), false));
+    assert_eq!(chosen("u", Some("staff")), (None, false));
+    assert_eq!(chosen("vip", Some("elsewhere")), (Some(99), false));
+    assert_eq!(chosen("u", Some("Gold")), (Some(10), true));
+    assert_eq!(chosen("vip", Some("x")), (Some(99), true));
+}
+
+/// A call that is refused for good changes nothing, and what was used stays.
+#[test]
+fn a_key_that_is_refused_keeps_its_use() {
+    let refused = || rule("r", 5).per("user").when("user", "u", Effect::Refuse);
+    let mut shop = Shop::new(vec![rule("r", 5).per("user")]);
+    let call = query(&[("user", "u")]);
+    shop.acquire(&call.clone().cost(cost(3)));
+    shop.reload(vec![refused()]);
+    let verdict = shop.acquire(&call);
+    assert_eq!(said(&verdict), [("r", false, 0)]);
+    assert_eq!(verdict.decisions[0].decision.limit, 0);
+    assert_eq!(verdict.retry_after, Some(RetryAfter::Never));
+    assert!(shop.acquire(&query(&[("user", "other")])).is_allow());
+    shop.reload(vec![rule("r", 5).per("user")]);
+    assert_eq!(said(&shop.acquire(&call)), [("r", true, 1)]);
 }
 
 /// However much it costs, and however many descriptors it has, a call takes one permit of each key, or as

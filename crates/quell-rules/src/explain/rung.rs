@@ -161,12 +161,7 @@ fn suggestion(rule: &Rule, limit: &Limit) -> String {
 
 /// All limits of a rule.
 fn limits(rule: &Rule) -> impl Iterator<Item = &Limit> {
-    let others = rule.overrides.iter().map(|one| &one.effect);
-    let effects = core::iter::once(&rule.effect).chain(others);
-    effects.filter_map(|effect| match effect {
-        Effect::Limit(limit) => Some(limit),
-        Effect::Unlimited => None,
-    })
+    rule.effects().filter_map(Effect::limit)
 }
 
 /// Changes that would let a limit be leased or synced that is not: all that it takes.

@@ -8,16 +8,11 @@ use crate::raw::is_gateway_entry;
 /// Warns of a rule on what gateways send with a limit that needs more of its callers; `None` if there is
 /// nothing to warn of.
 pub(super) fn unsupported(rule: &Rule) -> Option<String> {
-    let overrides = rule.overrides.iter();
-    let mut effects = overrides
-        .clone()
-        .map(|over| &over.effect)
-        .chain([&rule.effect]);
-    let limit = effects.find_map(|effect| match effect {
-        Effect::Limit(limit) if limit.needs_follow_up() => Some(limit),
-        Effect::Limit(_) | Effect::Unlimited => None,
-    })?;
-    let matchers = overrides.flat_map(|over| &over.when).chain(&rule.matchers);
+    let mut limits = rule.effects().filter_map(Effect::limit);
+    let limit = limits.find(|limit| limit.needs_follow_up())?;
+    let matchers = { rule.overrides.iter() }
+        .flat_map(|over| &over.when)
+        .chain(&rule.matchers);
     let mut entries = matchers
         .map(|matcher| &matcher.entry)
         .chain(rule.per.iter().map(|per| &per.entry));

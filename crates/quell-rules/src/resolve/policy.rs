@@ -198,10 +198,7 @@ fn limits<'a>(
     let others = overrides.iter().map(|(over, span)| (&over.effect, span));
     own.into_iter()
         .chain(others)
-        .filter_map(|(effect, span)| match effect {
-            Effect::Limit(limit) => Some((limit, span)),
-            Effect::Unlimited => None,
-        })
+        .filter_map(|(effect, span)| Some((effect.limit()?, span)))
 }
 
 /// The cost of each call of a rule; `None` if the calls say it.

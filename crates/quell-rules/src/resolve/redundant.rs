@@ -65,7 +65,8 @@ fn is_comparable(rule: &Rule) -> bool {
     let Effect::Limit(limit) = &rule.effect else {
         return false;
     };
-    rule.own_cost(limit).is_none() && rule.overrides.is_empty() && !rule.shadow
+    let is_alone = rule.overrides.is_empty() && rule.plans.is_none();
+    rule.own_cost(limit).is_none() && is_alone && !rule.shadow
 }
 
 /// Returns true if every key of `loose` has calls of one key of `tight` only: then `tight` has seen all of

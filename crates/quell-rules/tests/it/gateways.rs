@@ -28,7 +28,7 @@ fn limits_that_a_gateway_cannot_obey_are_told_where_gateways_send_the_entries() 
             Some("gateways send `host`"),
         ),
         (
-            format!("rate: 1/s, overrides: [{{ when: {{ method: PUT }}, {delays} }}]"),
+            format!("unlimited: true, overrides: [{{ when: {{ method: PUT }}, {delays} }}]"),
             Some("gateways send `method`"),
         ),
         (

@@ -26,6 +26,7 @@ mod gateways;
 mod mistakes;
 #[cfg(test)]
 mod on_failure;
+mod plans;
 #[cfg(test)]
 mod random;
 #[cfg(test)]

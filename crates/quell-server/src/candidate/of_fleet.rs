@@ -193,7 +193,7 @@ mod tests {
         );
         let limit = |at: usize| match &domains[0].rules[at].effect {
             Effect::Limit(limit) => limit.clone(),
-            Effect::Unlimited => unreachable!(),
+            Effect::Unlimited | Effect::Refuse => unreachable!(),
         };
         let rate = |at| match limit(at).algorithm() {
             Algorithm::TokenBucket(bucket) => (bucket.count, bucket.period.as_secs()),

@@ -85,7 +85,7 @@ impl RateLimits<'_> {
         let fields = config.envoy_headers.fields();
         let items = match (fields, request.charged.query(), &verdict) {
             (Fields::Draft, Some(query), Some(verdict)) => {
-                RateLimitItem::for_verdict(rules, query, verdict)
+                RateLimitItem::for_verdict(rules, query, verdict, self.0.limiter.now().wall)
             }
             _ => Vec::new(),
         };

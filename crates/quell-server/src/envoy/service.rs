@@ -201,7 +201,10 @@ impl RateLimits<'_> {
         let fields = self.0.config.envoy_headers.fields();
         let items = match fields {
             Fields::Draft => { answered.iter() }
-                .flat_map(|one| RateLimitItem::for_verdict(rules, one.query, &one.verdict))
+                .flat_map(|one| {
+                    let wall = one.asked.wall;
+                    RateLimitItem::for_verdict(rules, one.query, &one.verdict, wall)
+                })
                 .collect(),
             _ => Vec::new(),
         };
@@ -226,8 +229,8 @@ impl RateLimits<'_> {
             asked.map_err(|error| status(&self.0.ask_problem(&error, query.domain(), caller)))?;
         for ((place, descriptor), own) in part.places().iter().zip(query.descriptors()).zip(&each) {
             let binding = own.binding_rule();
-            let limit =
-                binding.and_then(|one| rules.limit_of(query.domain(), &one.rule, descriptor));
+            let limit = binding
+                .and_then(|one| rules.limit_of(query.domain(), &one.rule, descriptor, now.wall));
             answer.set(*place, own, limit);
         }
         Ok(Some(Answered {

@@ -356,7 +356,7 @@ fn add_fields(
     verdict: &Verdict,
     headers: &mut HeaderMap,
 ) {
-    let items = RateLimitItem::for_verdict(rules, query, verdict);
+    let items = RateLimitItem::for_verdict(rules, query, verdict, shared.limiter.now().wall);
     let mut add = |name: &'static str, value: Option<String>| {
         if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
             headers.insert(HeaderName::from_static(name), value);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use jiff::Timestamp;
+use quell_core::limit::Limit;
 use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::{PageBody, RefusalPage};
@@ -98,7 +99,13 @@ struct RuleBody<'a> {
     empty: &'static str,
     #[serde(flatten)]
     effect: EffectBody,
-    /// The first whose `when` matches takes the place of the rule's limit; left out if there are none.
+    /// The entry of a call that names its plan; left out if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan_entry: Option<&'a str>,
+    /// The numbers of plans, which take the place of the rule's limit; left out if there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    plans: BTreeMap<&'a str, EffectBody>,
+    /// The first whose `when` matches takes the place of the rule's limit, unless a plan does; left out if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<OverrideBody<'a>>,
     /// Cost of every call here; left out if the descriptor says it.
@@ -157,7 +164,11 @@ struct MatcherBody<'a> {
 struct EffectBody {
     /// True if there is no limit.
     unlimited: bool,
-    /// Null if unlimited.
+    /// True if every call is refused; left out if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(test, schemars(default))]
+    refuse: bool,
+    /// Null if unlimited, or if every call is refused.
     #[cfg_attr(
         test,
         schemars(extend("enum" = [
@@ -236,6 +247,11 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             EmptyValue::Keep => "keep",
         },
         effect: effect(rule, &rule.effect),
+        plan_entry: rule.plans.as_ref().and_then(|plans| plans.entry.as_deref()),
+        plans: { rule.plans.iter() }
+            .flat_map(|plans| &plans.effects)
+            .map(|(plan, numbers)| (&**plan, effect(rule, numbers)))
+            .collect(),
         overrides: rule
             .overrides
             .iter()
@@ -266,12 +282,11 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
 
 /// Rung of the rule: strict if none of its limits can be leased or synced.
 fn rung(rule: &Rule) -> Rung {
-    let overrides = rule.overrides.iter().map(|entry| &entry.effect);
-    let mut effects = overrides.chain([&rule.effect]);
     let rung = rule.policy.rung;
-    let is_leased = |effect: &Effect| matches!(effect, Effect::Limit(limit) if rung.bound(limit, rule.cost).is_some());
+    let mut limits = rule.effects().filter_map(Effect::limit);
+    let is_leased = |limit: &Limit| rung.bound(limit, rule.cost).is_some();
     match rung {
-        Rung::Leased(_) | Rung::Synced(_) if !effects.any(is_leased) => Rung::Strict,
+        Rung::Leased(_) | Rung::Synced(_) if !limits.any(is_leased) => Rung::Strict,
         _ => rung,
     }
 }
@@ -298,13 +313,15 @@ fn matchers(matchers: &[Matcher]) -> Vec<MatcherBody<'_>> {
 fn effect(rule: &Rule, effect: &Effect) -> EffectBody {
     let Effect::Limit(limit) = effect else {
         return EffectBody {
-            unlimited: true,
+            unlimited: *effect == Effect::Unlimited,
+            refuse: *effect == Effect::Refuse,
             ..EffectBody::default()
         };
     };
     let described = LimitDescription::new(limit);
     EffectBody {
         unlimited: false,
+        refuse: false,
         algorithm: Some(described.algorithm),
         limit: Some(described.limit),
         max: Some(described.max),

@@ -8,14 +8,15 @@ use quell_core::rate_limit_fields::{
     RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,
 };
 use quell_core::rule::RuleSet;
+use quell_core::time::Wall;
 use quell_core::verdict::Verdict;
 
 /// The two fields of one answer, if there is something to report.
 pub(super) type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// The fields for each limit that is not in shadow.
-pub(super) fn fields(rules: &RuleSet, query: &Query<'_>, verdict: &Verdict) -> Fields {
-    let items = RateLimitItem::for_verdict(rules, query, verdict);
+pub(super) fn fields(rules: &RuleSet, query: &Query<'_>, verdict: &Verdict, wall: Wall) -> Fields {
+    let items = RateLimitItem::for_verdict(rules, query, verdict, wall);
     let fields = [
         (RATE_LIMIT_POLICY, definition_field(&items)),
         (RATE_LIMIT, status_field(&items)),

@@ -330,7 +330,10 @@ impl<S: HoldStore> LayerParts<S> {
             }
         };
         let fields = |verdict: &Verdict, is_told: bool| match is_told {
-            true => fields(&self.gate.limiter.rules(), &query, verdict),
+            true => {
+                let limiter = &self.gate.limiter;
+                fields(&limiter.rules(), &query, verdict, limiter.now().wall)
+            }
             false => Fields::new(),
         };
         match self.gate.admit(&query).await {

@@ -22,7 +22,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, overrides: [{when: {a: b}}]",
         &[
-            "3:39: rules[0].overrides[0]: the override changes nothing: write a field of the limit, or `unlimited: true`",
+            "3:39: rules[0].overrides[0]: it changes nothing: write a field of the limit, `unlimited: true` or `refuse: true`",
         ],
     ),
     (
@@ -63,6 +63,42 @@ pub(super) const TABLE: &[Mistake] = &[
         "algorithm: fixed_window, limit: 5/min, overrides: [{when: {a: b}, algorithm: sliding_log, limit: 5}]",
         &[
             "3:113: rules[0].overrides[0].limit: a sliding_log needs a window: write `limit: 5/min`, or `window: 1m` beside it",
+        ],
+    ),
+    (
+        "rate: 1/s, overrides: [{when: {a: b}, algorithm: sliding_window, limit: 2/s}]",
+        &[
+            "3:39: rules[0].overrides[0]: these numbers are for the keys of the rule, which count as token_bucket and not as sliding_window: write the same algorithm, or another rule",
+        ],
+    ),
+    (
+        "unlimited: true, overrides: [{when: {a: b}, rate: 5/s}, {when: {a: c}, algorithm: leaky_bucket, rate: 2/s}]",
+        &[
+            "3:72: rules[0].overrides[1]: these numbers are for the keys of the rule, which count as token_bucket and not as leaky_bucket: write the same algorithm, or another rule",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/day, overrides: [{when: {a: b}, align: calendar}]",
+        &[
+            "3:67: rules[0].overrides[0]: these numbers are for the keys of the rule, whose windows have `align: first_request`: write the same, or another rule",
+        ],
+    ),
+    (
+        "rate: 1/s, overrides: [{when: {a: b}, refuse: true, burst: 2}]",
+        &[
+            "3:62: rules[0].overrides[0].refuse: refuse beside the fields of a limit or `unlimited`: write one or the other",
+        ],
+    ),
+    (
+        "rate: 1/s, plan: {entry: plan}",
+        &[
+            "3:41: rules[0].plan.entry: the document has no plans: write `plans: {NAME: {RULE: {rate: 10/s}}}`, or leave this out",
+        ],
+    ),
+    (
+        "rate: 1/s, plan: gold",
+        &[
+            "3:29: rules[0].plan: a single value does not belong here: write a map such as `{entry: plan}`",
         ],
     ),
     (

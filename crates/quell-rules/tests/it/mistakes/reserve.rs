@@ -40,6 +40,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "limit: 9/h, algorithm: fixed_window, reserve: {}, overrides: [{when: {a: b}, algorithm: token_bucket, rate: 1/s}]",
         &[
+            "3:78: rules[0].overrides[0]: these numbers are for the keys of the rule, which count as fixed_window and not as token_bucket: write the same algorithm, or another rule",
             "3:78: rules[0].overrides[0]: a reservation belongs to the window in which it began, so it needs one: write `algorithm: fixed_window` in a rule with `reserve`",
         ],
     ),

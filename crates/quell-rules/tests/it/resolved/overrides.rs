@@ -54,11 +54,6 @@ fn overrides_of_buckets_take_over_what_they_do_not_say() {
             bucket(20).build(),
         ),
         (
-            "rate: 10/s",
-            "algorithm: sliding_log, limit: 5/min",
-            Limit::sliding_log(5, seconds(60)).build(),
-        ),
-        (
             "algorithm: leaky_bucket, rate: 10/s, delay_after: burst",
             "burst: 20",
             Limit::leaky_bucket(rate(10, seconds(1)))
@@ -94,11 +89,6 @@ fn overrides_of_windows_take_over_what_they_do_not_say() {
             "algorithm: fixed_window, limit: 5/day, align: calendar, time_zone: Asia/Tokyo",
             "limit: 7",
             Limit::calendar_window(7, CalendarUnit::Day, "Asia/Tokyo").build(),
-        ),
-        (
-            "algorithm: fixed_window, limit: 5/day, align: calendar, time_zone: Asia/Tokyo",
-            "align: first_request",
-            Limit::fixed_window(5, seconds(86_400)).build(),
         ),
         (
             "algorithm: sliding_window, limit: 5/min, segments: 6",

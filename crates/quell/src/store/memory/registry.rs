@@ -40,6 +40,8 @@ pub(super) struct Registry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Limits {
     known: HashTrieMapSync<LimitId, RegisteredLimit>,
+    /// The rules of `known`, by [`group_of`].
+    rules: HashTrieMapSync<u64, RuleStates>,
     replaced: Replacement,
     /// For the windows in which limits were replaced. Shared by all versions.
     calendar: Arc<SystemCalendar>,
@@ -56,12 +58,21 @@ struct Replacement {
 pub(super) struct RegisteredLimit {
     active: ActiveLimit,
     status: LimitStatus,
-    /// The first limit in a chain of changes: it stays the same while a limit's numbers change.
-    root: LimitId,
     /// Also stays the same after a restart, see [`group_of`].
     group: u64,
-    /// True if any state under the limit had holds: such states can live longer, because of debts and of
-    /// holds that can still be settled. Shared by all versions.
+    /// That of its rule.
+    holds: Arc<AtomicBool>,
+}
+
+/// Possible states of the keys of one rule, under any of its limits: a key keeps its use, whichever applies.
+#[derive(Clone, Debug, Default)]
+struct RuleStates {
+    /// Number of limits that are known.
+    limits: usize,
+    /// Longest time for which a state remembers its use under one of the limits that there ever were.
+    remembered: Duration,
+    /// True if any state had holds: such states can live longer, because of debts and of holds that can still be
+    /// settled.
     holds: Arc<AtomicBool>,
 }
 
@@ -153,15 +164,23 @@ impl Limits {
             };
             let to = replaced.to;
             known.status = LimitStatus::Replaced { to, at };
-            let (root, group) = (known.root, known.group);
-            let holds = known.holds.load(Ordering::Relaxed);
-            if let Some(next) = self.known.get_mut(&replaced.to) {
-                if next.root == replaced.to {
-                    (next.root, next.group) = (root, group);
-                }
-                // Holds are carried over with a state.
-                next.holds.fetch_or(holds, Ordering::Relaxed);
+            let group = known.group;
+            let next = self.known.get(&to).map(|next| next.group);
+            if let Some(next) = next.filter(|next| *next != group) {
+                self.hand_on(group, next);
             }
+        }
+    }
+
+    /// A rule captures other values from now on: its keys may be the old ones again before their states are at rest.
+    fn hand_on(&mut self, group: u64, next: u64) {
+        let Some(before) = self.rules.get(&group).cloned() else {
+            return;
+        };
+        if let Some(rule) = self.rules.get_mut(&next) {
+            rule.remembered = rule.remembered.max(before.remembered);
+            let holds = before.holds.load(Ordering::Relaxed);
+            rule.holds.fetch_or(holds, Ordering::Relaxed);
         }
     }
 
@@ -174,7 +193,15 @@ impl Limits {
     /// Forgets limits, with all use under them.
     pub(super) fn remove(&mut self, limits: &[LimitId]) {
         for id in limits {
+            let Some(known) = self.known.get(id) else {
+                continue;
+            };
+            let group = known.group;
             self.known.remove_mut(id);
+            match self.rules.get_mut(&group) {
+                Some(rule) if rule.limits > 1 => rule.limits -= 1,
+                _ => _ = self.rules.remove_mut(&group),
+            }
         }
     }
 
@@ -207,22 +234,25 @@ impl Limits {
     }
 
     fn insert(&mut self, active: ActiveLimit, status: LimitStatus) {
-        let root = active.id;
+        let (id, group) = (active.id, group_of(&active));
+        let mut rule = self.rules.get(&group).cloned().unwrap_or_default();
+        rule.limits += 1;
+        let remembered = versions::remembered(&active.limit);
+        rule.remembered = rule.remembered.max(remembered);
         let known = RegisteredLimit {
-            group: group_of(&active),
+            group,
             active,
             status,
-            root,
-            holds: Arc::default(),
+            holds: Arc::clone(&rule.holds),
         };
-        self.known.insert_mut(root, known);
+        self.rules.insert_mut(group, rule);
+        self.known.insert_mut(id, known);
     }
 
     /// Records that there are holds under these limits.
     pub(super) fn note_holds(&self, limits: impl Iterator<Item = LimitId>) {
-        for id in limits {
-            let chain = self.known.get(&id).into_iter().chain(self.successors(id));
-            chain.for_each(|known| known.holds.store(true, Ordering::Relaxed));
+        for known in limits.filter_map(|id| self.known.get(&id)) {
+            known.holds.store(true, Ordering::Relaxed);
         }
     }
 
@@ -243,26 +273,24 @@ impl Limits {
     /// limit was in force for longer than its states live. Limits per year that change every minute would
     /// let them grow; then the sweep should carry states over instead.
     pub(super) fn outlived(&self, now: Now) -> Vec<LimitId> {
-        // A state may remember use under any limit before its own.
-        let mut remembered: HashMap<LimitId, Duration> = HashMap::new();
-        for known in self.known.values() {
-            if matches!(known.status, LimitStatus::Replaced { .. }) {
-                let longest = remembered.entry(known.root).or_default();
-                *longest = (*longest).max(versions::remembered(&known.active.limit));
-            }
-        }
         let is_outlived = |known: &RegisteredLimit| match known.status {
             LimitStatus::Active => false,
             LimitStatus::Replaced { at: None, .. } => false,
             LimitStatus::Replaced { to, at: Some(at) } => {
-                let least = remembered.get(&known.root).copied().unwrap_or_default();
-                self.is_outlived_from(to, at.now, now, known.may_owe(), least)
+                let remembered = self.remembered(known);
+                self.is_outlived_from(to, at.now, now, known.may_owe(), remembered)
             }
             LimitStatus::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
             LimitStatus::Dropped(dropped) => dropped.is_over(now),
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
         outlived.map(|(id, _)| *id).collect()
+    }
+
+    /// Longest time for which a state under a limit remembers its use under any limit of the rule.
+    fn remembered(&self, known: &RegisteredLimit) -> Duration {
+        let rule = self.rules.get(&known.group);
+        rule.map_or(Duration::ZERO, |rule| rule.remembered)
     }
 
     /// Returns true if a state that came under the limit `id` at `at` is at rest for certain, under that
@@ -274,7 +302,7 @@ impl Limits {
         mut at: Now,
         now: Now,
         mut holds: bool,
-        least: Duration,
+        mut least: Duration,
     ) -> bool {
         for _ in 0..=self.known.size() {
             let Some(known) = self.known.get(&id) else {
@@ -285,6 +313,7 @@ impl Limits {
                 _ => (None, now),
             };
             holds |= known.may_owe();
+            least = least.max(self.remembered(known));
             if until.monotonic.since(at.monotonic) > known.lifetime(holds).max(least) {
                 return true;
             }

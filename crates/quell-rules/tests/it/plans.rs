@@ -1,0 +1,194 @@
+//! Plans, and numbers that are stored beside the rules.
+
+use quell_core::rule::{Effect, StoredEffect};
+use quell_rules::{LoadedRules, Query, explain, parse_str};
+
+const SHOP: &str = "domain: shop
+plans:
+  free: { api: { rate: 10/s }, exports: { max: 1 } }
+  gold: { api: { rate: 100/s, burst: 200 }, exports: { refuse: true } }
+  staff: { api: { unlimited: true } }
+rules:
+  - { name: api, per: [tenant], rate: 5/s, burst: 7, plan: { entry: plan } }
+  - { name: exports, per: [tenant], algorithm: concurrency, max: 2, lease: 9s }
+";
+
+fn shop() -> LoadedRules {
+    parse_str("shop.yaml", SHOP).unwrap()
+}
+
+fn words(effect: &Effect) -> String {
+    match effect {
+        Effect::Limit(limit) => limit.to_string(),
+        Effect::Unlimited => "unlimited".to_owned(),
+        Effect::Refuse => "refused".to_owned(),
+    }
+}
+
+#[test]
+fn a_plan_takes_over_what_it_does_not_say() {
+    let loaded = shop();
+    let [api, exports] = loaded.domains[0].rules.as_slice() else {
+        panic!("two rules");
+    };
+    let plans = |rule: &quell_core::rule::Rule| {
+        let plans = rule.plans.as_ref().unwrap();
+        let effects = plans.effects.iter();
+        let effects = effects.map(|(plan, effect)| format!("{plan}: {}", words(effect)));
+        (
+            plans.entry.as_deref().map(str::to_owned),
+            effects.collect::<Vec<_>>(),
+        )
+    };
+    let (entry, effects) = plans(api);
+    assert_eq!(entry.as_deref(), Some("plan"));
+    assert_eq!(
+        effects,
+        [
+            "free: token_bucket 10/s, burst 7",
+            "gold: token_bucket 100/s, burst 200",
+            "staff: unlimited"
+        ]
+    );
+    let (entry, effects) = plans(exports);
+    assert_eq!(entry, None, "only a stored override says the plan");
+    assert_eq!(effects[0], "free: concurrency 1 at a time, lease 9s");
+    assert_eq!(effects[1], "gold: refused");
+}
+
+#[test]
+fn an_explanation_names_the_plan() {
+    let loaded = shop();
+    let told = |plan: &'static str| {
+        let query = Query::new("shop").entry("tenant", "t").entry("plan", plan);
+        explain(&loaded.domains, &query).to_string()
+    };
+    let gold = told("gold");
+    assert!(
+        gold.contains("+ api: token_bucket 100/s, burst 200\n      by plan gold\n"),
+        "{gold}"
+    );
+    assert!(gold.contains("+ exports: concurrency 2"), "{gold}");
+    let other = told("Gold");
+    assert!(
+        other.contains("+ api: token_bucket 5/s, burst 7\n      no plan `Gold` in this domain"),
+        "{other}"
+    );
+    assert!(told("staff").contains("+ api: unlimited\n      by plan staff"));
+}
+
+#[test]
+fn mistakes_in_plans_say_what_to_write() {
+    let mistakes = |plans: &str| {
+        let text = format!("domain: d\nplans: {plans}\nrules:\n  - {{ name: api, rate: 5/s }}\n");
+        let problems = parse_str("f", &text).unwrap_err();
+        let problems = problems.iter().map(ToString::to_string);
+        problems.collect::<Vec<_>>()
+    };
+    for (plans, expected) in [
+        (
+            "[free]",
+            "f:2:8: plans: a list does not belong here: write a map such as `{free: {api: {rate: 10/s}}, gold: {api: {rate: 100/s}}}`",
+        ),
+        (
+            "{ free: { apo: { rate: 1/s } } }",
+            "f:2:23: plans.free.apo: the document has no rule `apo`, did you mean `api`?",
+        ),
+        (
+            "{ free: { api: { rat: 1/s } } }",
+            "f:2:25: plans.free.api.rat: unknown field `rat`, did you mean `rate`?",
+        ),
+        (
+            "{ free: { api: { when: { a: b }, rate: 1/s } } }",
+            "f:2:31: plans.free.api.when: these numbers have no condition of their own: leave `when` out",
+        ),
+        (
+            "{ free: { api: {} } }",
+            "f:2:23: plans.free.api: it changes nothing: write a field of the limit, `unlimited: true` or `refuse: true`",
+        ),
+        (
+            "{ free: { api: { algorithm: leaky_bucket, rate: 1/s } } }",
+            "f:2:23: plans.free.api: these numbers are for the keys of the rule, which count as token_bucket and not as leaky_bucket: write the same algorithm, or another rule",
+        ),
+        (
+            "{ \"\": { api: { rate: 1/s } } }",
+            "f:2:14: plans.: an empty plan name: write a name",
+        ),
+    ] {
+        assert_eq!(mistakes(plans), [expected], "{plans}");
+    }
+}
+
+#[test]
+fn stored_numbers_are_read_as_if_they_stood_in_the_file() {
+    let stored = shop().stored;
+    let read = |rule, text| match stored.read("shop", rule, text) {
+        Ok(StoredEffect::Effect(effect)) => words(&effect),
+        Ok(StoredEffect::Plan(plan)) => format!("plan {plan}"),
+        Err(problems) => problems[0].to_string(),
+    };
+    for (rule, text, expected) in [
+        ("api", "{\"rate\": \"20/s\"}", "token_bucket 20/s, burst 7"),
+        (
+            "api",
+            "{rate: 20/s, burst: 40}",
+            "token_bucket 20/s, burst 40",
+        ),
+        ("api", "{\"unlimited\": true}", "unlimited"),
+        ("api", "{\"refuse\":true}", "refused"),
+        ("api", "{\"plan\":\"gold\"}", "plan gold"),
+        (
+            "exports",
+            "{\"max\": 9}",
+            "concurrency 9 at a time, lease 9s",
+        ),
+        ("exports", "{\"plan\":\"staff\"}", "plan staff"),
+        (
+            "api",
+            "{\"plan\":\"golf\"}",
+            "numbers:1:1: the domain has no plan `golf`, did you mean `gold`?",
+        ),
+        (
+            "api",
+            "{\"plan\":\"gold\",\"rate\":\"1/s\"}",
+            "numbers:1:1: a plan says all numbers: leave the other fields out, or `plan`",
+        ),
+        (
+            "api",
+            "{\"rate\": \"20\"}",
+            "numbers:1:10: rate: `20` has no period: write `20/s`, `20/min` or the like",
+        ),
+        (
+            "api",
+            "{\"max\": 4}",
+            "numbers:1:9: max: `max` belongs to concurrency, and this is a token_bucket, the default: leave it out, or write `algorithm: concurrency`",
+        ),
+        (
+            "api",
+            "{\"algorithm\": \"leaky_bucket\", \"rate\": \"1/s\"}",
+            "numbers:1:1: these numbers are for the keys of the rule, which count as token_bucket and not as leaky_bucket: write the same algorithm, or another rule",
+        ),
+        (
+            "api",
+            "{}",
+            "numbers:1:1: it changes nothing: write a field of the limit, `unlimited: true` or `refuse: true`",
+        ),
+        (
+            "api",
+            "[]",
+            "numbers:1:1: a list does not belong here: write the fields of a limit, such as `{rate: 200/s}`, `{plan: gold}`, `{unlimited: true}` or `{refuse: true}`",
+        ),
+        (
+            "api",
+            "",
+            "numbers: there are no numbers here: write the fields of a limit, such as `{rate: 200/s}`, `{plan: gold}`, `{unlimited: true}` or `{refuse: true}`",
+        ),
+        (
+            "apo",
+            "{}",
+            "numbers: there is no rule `apo` in the domain `shop`: write the name of one",
+        ),
+    ] {
+        assert_eq!(read(rule, text), expected, "{rule} {text}");
+    }
+}

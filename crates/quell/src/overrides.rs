@@ -1,0 +1,418 @@
+//! Overrides: numbers for single keys that come and go while the rules stay, with a beginning and an end.
+//!
+//! What is kept of each is a fingerprint of its key and a pointer to its numbers, which all keys of a rule with the
+//! same numbers share: 32 bytes in one of [`SHARDS`] lists. A change copies one list; a call that began before it goes
+//! on with the old ones.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use quell_core::descriptor::Descriptor;
+use quell_core::rule::{
+    Changes, LimitIds, Numbers, RuleSet, StoredChoice, StoredEffect, StoredNumbers, StoredOverrides,
+};
+use quell_core::time::{Now, Wall};
+use rpds::VectorSync;
+
+use crate::store::memory::HashKey;
+
+/// Number of lists over which keys are spread. A million keys are some 250 in each, which are copied in a microsecond.
+const SHARDS: usize = 4_096;
+
+/// Other numbers for one key of a rule, which replace those that were stored for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyOverride<'a> {
+    /// The domain of the rule.
+    pub domain: &'a str,
+    /// The name of the rule.
+    pub rule: &'a str,
+    /// The entries of the rule's `per`, with the values of the key.
+    pub entries: Vec<(&'a str, &'a str)>,
+    /// The numbers, of which the first applies whose time it is. None: the rules choose again.
+    pub spans: Vec<Span>,
+}
+
+/// Numbers from one instant to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first instant; `None` is always.
+    pub from: Option<Wall>,
+    /// The instant at which they no longer apply; `None` is never.
+    pub until: Option<Wall>,
+    /// The numbers, in words that [`ReadNumbers`] reads.
+    pub numbers: Arc<str>,
+}
+
+/// Reads the numbers of a [`Span`] for a rule of a domain, by their names; `None` if they do not go with the rule.
+///
+/// Called once for each distinct text and rule, and again when rules change.
+pub type ReadNumbers<'f> = dyn Fn(&str, &str, &str) -> Option<StoredEffect> + 'f;
+
+/// The numbers of all keys that have any, as a call sees them.
+#[derive(Clone)]
+struct Table {
+    hash: HashKey,
+    shards: VectorSync<Vec<Entry>>,
+}
+
+/// A key with its numbers.
+#[derive(Clone)]
+struct Entry {
+    key: (u64, u32),
+    spans: Spans,
+}
+
+/// The numbers of a key.
+#[derive(Clone)]
+enum Spans {
+    /// The same at any time.
+    Always(Arc<Shared>),
+    /// Behind a thin pointer, since few have these.
+    Timed(Arc<Vec<Timed>>),
+}
+
+struct Timed {
+    from: Wall,
+    until: Option<Wall>,
+    shared: Arc<Shared>,
+}
+
+/// Numbers that keys of one rule share.
+struct Shared {
+    /// Domain, rule and text.
+    name: Name,
+    choice: Choice,
+    /// Number of spans that have them, in the newest table.
+    users: AtomicUsize,
+}
+
+type Name = (Arc<str>, Arc<str>, Arc<str>);
+
+enum Choice {
+    Numbers(Numbers),
+    /// Those of a plan.
+    Plan(Numbers),
+    /// The plan leaves the rule as it is.
+    WithoutPlan,
+    /// They do not go with the rule: the rules choose.
+    Nothing,
+}
+
+impl Shared {
+    fn get(&self) -> Option<StoredChoice<'_>> {
+        match &self.choice {
+            Choice::Numbers(numbers) | Choice::Plan(numbers) => {
+                Some(StoredChoice::Numbers(numbers))
+            }
+            Choice::WithoutPlan => Some(StoredChoice::WithoutPlan),
+            Choice::Nothing => None,
+        }
+    }
+
+    /// The numbers, if they are not those of a rule or a plan.
+    fn own(&self) -> Option<&Numbers> {
+        match &self.choice {
+            Choice::Numbers(numbers) => Some(numbers),
+            Choice::Plan(_) | Choice::WithoutPlan | Choice::Nothing => None,
+        }
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}
+
+impl StoredOverrides for Table {
+    fn find(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>> {
+        let key = self.fingerprint(key);
+        let shard = self.shards.get(shard_of(key))?;
+        let place = shard.binary_search_by_key(&key, |entry| entry.key).ok()?;
+        match &shard.get(place)?.spans {
+            Spans::Always(shared) => shared.get(),
+            Spans::Timed(all) => {
+                let mut all = all.iter();
+                let is_now = |timed: &&Timed| {
+                    timed.from <= wall && timed.until.is_none_or(|until| wall < until)
+                };
+                all.find(is_now)?.shared.get()
+            }
+        }
+    }
+}
+
+impl Table {
+    fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| Vec::new());
+        Self {
+            hash: HashKey::random(),
+            shards: shards.collect(),
+        }
+    }
+
+    fn fingerprint(&self, key: &[u8]) -> (u64, u32) {
+        let hash = self.hash.of_bytes(key);
+        (hash.high, hash.low)
+    }
+}
+
+fn shard_of((high, _): (u64, u32)) -> usize {
+    usize::try_from(high >> 32).unwrap_or(0) % SHARDS
+}
+
+/// The overrides in force, as they are changed: one change at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides {
+    /// `None` as long as there was never one.
+    table: Option<Table>,
+    known: HashMap<Name, Arc<Shared>>,
+    keys: usize,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Shared").field(&self.name).finish()
+    }
+}
+
+/// Rules with other overrides, and what that changes for a store.
+pub(crate) struct Changed {
+    pub(crate) rules: RuleSet,
+    pub(crate) changes: Changes,
+}
+
+impl Overrides {
+    /// Number of keys that have numbers of their own.
+    pub(crate) const fn keys(&self) -> usize {
+        self.keys
+    }
+
+    /// Replaces the numbers of keys. Keys that no rule has are left out.
+    pub(crate) fn change(
+        &mut self,
+        rules: &RuleSet,
+        all: &[KeyOverride<'_>],
+        read: &ReadNumbers<'_>,
+        now: Now,
+        ids: &LimitIds,
+    ) -> Changed {
+        let mut changed = Changed {
+            rules: rules.clone(),
+            changes: Changes::default(),
+        };
+        let mut table = self.table.take().unwrap_or_else(Table::new);
+        let mut given_up: Vec<Arc<Shared>> = Vec::new();
+        for one in all {
+            let mut descriptor = Descriptor::new();
+            for (entry, value) in &one.entries {
+                descriptor.push((*entry).to_owned(), (*value).to_owned());
+            }
+            let Some(key) = rules.key_of(one.domain, one.rule, &descriptor) else {
+                continue;
+            };
+            let spans = one.spans.iter().map(|span| Timed {
+                from: span.from.unwrap_or(Wall::ORIGIN),
+                until: span.until,
+                shared: self.share(
+                    (one.domain, one.rule),
+                    &span.numbers,
+                    read,
+                    now,
+                    ids,
+                    &mut changed,
+                ),
+            });
+            let spans: Vec<Timed> = spans.collect();
+            let key = table.fingerprint(&key);
+            let before = replace(&mut table.shards, key, spans);
+            self.keys =
+                self.keys + usize::from(!one.spans.is_empty()) - usize::from(before.is_some());
+            given_up.extend(before.into_iter().flat_map(Spans::into_shared));
+        }
+        for shared in given_up {
+            self.give_up(&shared, now, ids, &mut changed);
+        }
+        changed.rules = changed
+            .rules
+            .with_stored((self.keys > 0).then(|| Arc::new(table.clone()) as Arc<_>));
+        self.table = Some(table);
+        changed
+    }
+
+    /// The numbers with this text, for a rule; named if no key has them yet.
+    fn share(
+        &mut self,
+        (domain, rule): (&str, &str),
+        text: &Arc<str>,
+        read: &ReadNumbers<'_>,
+        now: Now,
+        ids: &LimitIds,
+        changed: &mut Changed,
+    ) -> Arc<Shared> {
+        let name: Name = (Arc::from(domain), Arc::from(rule), Arc::clone(text));
+        let known = self.known.entry(name.clone()).or_insert_with(|| {
+            let choice = choose(&name, None, read, now, ids, changed);
+            Arc::new(Shared {
+                name,
+                choice,
+                users: AtomicUsize::new(0),
+            })
+        });
+        known.users.fetch_add(1, Ordering::Relaxed);
+        Arc::clone(known)
+    }
+
+    /// Takes numbers from a key. If it was the last one, its other keys' use goes to the limit of the rule.
+    fn give_up(&mut self, shared: &Arc<Shared>, now: Now, ids: &LimitIds, changed: &mut Changed) {
+        if shared.users.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        self.known.remove(&shared.name);
+        if let Some(numbers) = shared.own() {
+            let (domain, rule, _) = &shared.name;
+            let gone = StoredNumbers {
+                rule: (domain, rule),
+                effect: None,
+                before: Some(numbers),
+            };
+            let (rules, _, changes) = changed.rules.name_stored(&[gone], now, ids);
+            changed.rules = rules;
+            changed.changes.add(changes);
+        }
+    }
+
+    /// The same keys under other rules, whose names and `per` are as before: what they mean is read again.
+    pub(crate) fn follow(
+        &mut self,
+        changed: &mut Changed,
+        read: &ReadNumbers<'_>,
+        now: Now,
+        ids: &LimitIds,
+    ) {
+        let Some(table) = &mut self.table else {
+            return;
+        };
+        let mut next = HashMap::with_capacity(self.known.len());
+        for (name, before) in self.known.drain() {
+            let choice = choose(&name, before.own(), read, now, ids, changed);
+            let users = AtomicUsize::new(before.users.load(Ordering::Relaxed));
+            let shared = Shared {
+                name: name.clone(),
+                choice,
+                users,
+            };
+            next.insert(name, Arc::new(shared));
+        }
+        self.known = next;
+        let renew = |shared: &Arc<Shared>| {
+            let now = self.known.get(&shared.name);
+            Arc::clone(now.unwrap_or(shared))
+        };
+        let shards = table.shards.iter().map(|shard| {
+            let entries = shard.iter().map(|entry| Entry {
+                key: entry.key,
+                spans: entry.spans.map(&renew),
+            });
+            entries.collect()
+        });
+        table.shards = shards.collect();
+        changed.rules = changed
+            .rules
+            .with_stored((self.keys > 0).then(|| Arc::new(table.clone()) as Arc<_>));
+    }
+}
+
+/// Reads numbers for a rule, and gives them an id, or that of the numbers that they had before.
+fn choose(
+    name: &Name,
+    before: Option<&Numbers>,
+    read: &ReadNumbers<'_>,
+    now: Now,
+    ids: &LimitIds,
+    changed: &mut Changed,
+) -> Choice {
+    let (domain, rule, text) = name;
+    let effect = read(domain, rule, text);
+    let own = match &effect {
+        Some(StoredEffect::Effect(effect)) => Some(effect),
+        _ => None,
+    };
+    let stored = StoredNumbers {
+        rule: (domain, rule),
+        effect: own,
+        before,
+    };
+    let (rules, named, changes) = changed.rules.name_stored(&[stored], now, ids);
+    changed.rules = rules;
+    changed.changes.add(changes);
+    if let Some(Some(numbers)) = named.into_iter().next() {
+        return Choice::Numbers(numbers);
+    }
+    let Some(StoredEffect::Plan(plan)) = effect else {
+        return Choice::Nothing;
+    };
+    let mut rules = changed.rules.domain(domain).iter();
+    let in_force = rules.find(|active| active.rule().name == *rule);
+    match in_force.and_then(|in_force| in_force.plan(&plan)) {
+        Some(numbers) => Choice::Plan(numbers.clone()),
+        None => Choice::WithoutPlan,
+    }
+}
+
+/// Replaces the spans of a key, and returns those that it had.
+fn replace(
+    shards: &mut VectorSync<Vec<Entry>>,
+    key: (u64, u32),
+    mut spans: Vec<Timed>,
+) -> Option<Spans> {
+    let spans = match spans.as_slice() {
+        [] => None,
+        [one] if one.from == Wall::ORIGIN && one.until.is_none() => {
+            spans.pop().map(|one| Spans::Always(one.shared))
+        }
+        _ => Some(Spans::Timed(Arc::new(spans))),
+    };
+    let shard = shard_of(key);
+    let before = shards.get(shard).map_or(&[][..], |shard| shard);
+    let place = before.binary_search_by_key(&key, |entry| entry.key);
+    let (head, old, tail) = match place {
+        Ok(place) => (
+            before.get(..place),
+            before.get(place),
+            before.get(place + 1..),
+        ),
+        Err(place) => (before.get(..place), None, before.get(place..)),
+    };
+    let old = old.map(|entry| entry.spans.clone());
+    let mut next = Vec::with_capacity(before.len() + usize::from(old.is_none()));
+    next.extend_from_slice(head.unwrap_or_default());
+    next.extend(spans.map(|spans| Entry { key, spans }));
+    next.extend_from_slice(tail.unwrap_or_default());
+    shards.set_mut(shard, next);
+    old
+}
+
+impl Spans {
+    fn into_shared(self) -> Vec<Arc<Shared>> {
+        match self {
+            Self::Always(shared) => vec![shared],
+            Self::Timed(all) => all.iter().map(|timed| Arc::clone(&timed.shared)).collect(),
+        }
+    }
+
+    fn map(&self, renew: impl Fn(&Arc<Shared>) -> Arc<Shared>) -> Self {
+        match self {
+            Self::Always(shared) => Self::Always(renew(shared)),
+            Self::Timed(all) => {
+                let all = all.iter().map(|timed| Timed {
+                    shared: renew(&timed.shared),
+                    ..*timed
+                });
+                Self::Timed(Arc::new(all.collect()))
+            }
+        }
+    }
+}
