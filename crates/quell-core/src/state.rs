@@ -87,7 +87,7 @@ impl State {
     /// `from` for the case that it is used again: see [`versions`].
     ///
     /// The use is rounded up to whole units, at most the new burst or limit. Another algorithm starts
-    /// fresh. A ban in force goes on.
+    /// fresh. On a calendar with other edges use counts until the first of them. A ban in force goes on.
     pub fn carry(&mut self, from: &Limit, to: &ActiveLimit, at: &At) {
         self.limit = to.id;
         if let (None, Some(record)) = (to.limit.ban(), self.ban.as_deref_mut()) {
@@ -111,13 +111,18 @@ impl State {
         // Unsettled: the instant of a change may be before the last charge.
         let kept = self.usage.clone();
         let counts = !is_at_rest || is_known || !versions.known.is_empty();
-        self.usage = known.unwrap_or_else(|| {
-            let carried = match mem::take(&mut self.usage) {
-                Usage::Rest => Usage::Rest,
-                usage => old.carry(usage, new, at),
-            };
-            versions.begin(carried, (from, &kept), &to.limit, at)
-        });
+        let carried = match mem::take(&mut self.usage) {
+            Usage::Rest => Usage::Rest,
+            usage if !is_known || old.is_moved(new) => old.carry(usage, new, at),
+            _ => Usage::Rest,
+        };
+        self.usage = match (known, new) {
+            (None, _) => versions.begin(carried, (from, &kept), &to.limit, at),
+            (Some(known), Engine::Calendar(engine)) if old.is_moved(new) => {
+                engine.larger(known, carried, at)
+            }
+            (Some(known), _) => known,
+        };
         self.carry_holds(old, new, is_known, at);
         if counts && from.lease().is_none() && to.limit.lease().is_none() {
             versions.add(from, kept, at.now);

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
+use quell_core::algorithm::fixed_window::{Anchor, Calendar, FixedWindow, Window};
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
@@ -393,9 +393,14 @@ fn missing(limit: &Limit, spec: &TokenBucket) -> Option<u64> {
     (missing > 0).then_some(missing)
 }
 
-/// Nine bytes that identify a calendar in a state.
+/// Nine bytes that identify a calendar in a state. Without an anchor they are those of earlier states.
 fn calendar_bytes(calendar: &Calendar) -> [u8; 9] {
-    let digest = Sha256::digest(calendar.zone.as_bytes());
+    let mut digest = Sha256::new_with_prefix(calendar.zone.as_bytes());
+    if calendar.anchor != Anchor::UnitStart {
+        // No zone has this byte in its name.
+        digest.update(format!("\0{}", calendar.anchor));
+    }
+    let digest = digest.finalize();
     let mut bytes = [calendar.unit as u8; 9];
     for (to, from) in bytes.iter_mut().skip(1).zip(digest) {
         *to = from;
@@ -518,6 +523,9 @@ mod tests {
             leaky.burst(20).delay_after(8).build(),
             Limit::fixed_window(100, MINUTE).build(),
             Limit::calendar_window(100, CalendarUnit::Day, "Europe/Berlin").build(),
+            Limit::calendar_window(100, CalendarUnit::Day, "Europe/Berlin")
+                .anchor(Anchor::TimeOfDay(20 * 60))
+                .build(),
             window.segments(6).build(),
             Limit::sliding_log(100, MINUTE).build(),
             permits.clone().build(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::{CalendarUnit, Window};
+use quell_core::algorithm::fixed_window::{Anchor, CalendarUnit, Window};
 use quell_core::ban::Ban;
 use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
@@ -78,6 +78,10 @@ limit_numbers! {
     align: &'static str,
     /// Time zone of the calendar, by its IANA name.
     time_zone: String,
+    /// Where the windows of the calendar begin within their unit, as a rules file writes it: the day of a month such
+    /// as `17`, the weekday of a week, the time of a day such as `20:00`, the month and day of a year such as `01-31`;
+    /// left out if it is the unit's start.
+    anchor: String,
     /// Parts into which the window is cut (`sliding_window`).
 #[cfg_attr(feature = "openapi", schemars(range(min = 2, max = 3_600)))]
     segments: u32,
@@ -198,6 +202,8 @@ impl LimitNumbers {
                         numbers.window = Some(unit(calendar.unit));
                         numbers.align = Some("calendar");
                         numbers.time_zone = Some(calendar.zone.to_string());
+                        let has_anchor = calendar.anchor != Anchor::UnitStart;
+                        numbers.anchor = has_anchor.then(|| calendar.anchor.to_string());
                     }
                 }
             }
@@ -282,7 +288,7 @@ mod tests {
             "refill: { amount: 5, every: 1s }",
             "algorithm: leaky_bucket, rate: 2/s",
             "algorithm: fixed_window, limit: 5/min",
-            "algorithm: fixed_window, limit: 5/min, align: calendar",
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 17",
             "algorithm: sliding_window, limit: 5/min",
             "algorithm: sliding_log, limit: 5/min",
             "algorithm: concurrency, max: 4",

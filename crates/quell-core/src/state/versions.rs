@@ -19,6 +19,11 @@
 //! Example: burst 60 at 2/s and burst 30 at 2/s are used in turn. The first admits 60 units. Now the
 //! first counts 60 of 60 and the second 30 of 30. Both refuse until they drain.
 //!
+//! Calendar windows of one unit with other edges are an exception, because each version ends its windows at other
+//! instants. A version whose window has ended counts nothing until it is in use again: where its next window ends is
+//! not known. If it comes back, it begins with the larger of its own count and the use carried over, so what counted
+//! in the window before counts until its next edge, however often the two change places.
+//!
 //! A version is forgotten if it was not used for two of its full refills and is at rest, or was not used
 //! for two full refills and an hour. If it comes back, use is carried over as for any change of a limit.
 //! A state keeps at most four versions, those with the largest limits. That is enough for the bound,
@@ -106,6 +111,9 @@ impl Versions {
             version.asked = version.asked.min(at.now.monotonic);
             let engine = version.limit.engine();
             engine.settle(&mut version.usage, &at);
+            if matches!(version.usage, Usage::Rest) && engine.is_moved(&asked.engine()) {
+                continue;
+            }
             engine.take(&mut version.usage, &at, units);
             engine.settle(&mut version.usage, &at);
         }

@@ -8,7 +8,8 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_conformance::{
-    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, overdraws_as_model,
+    anchors_as_model, exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets,
+    new_anchors_give_no_second_budget, overdraws_as_model, random_anchors_give_no_second_budget,
     same_as_model,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
@@ -36,6 +37,21 @@ async fn what_is_held_is_listed() {
 async fn holds_as_the_model_does() {
     for seed in 0..60 {
         holds_as_model(MemoryStore::new(), seed, 1_500).await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_anchor_gives_no_second_budget() {
+    new_anchors_give_no_second_budget(MemoryStore::new()).await;
+    for seed in 0..60 {
+        random_anchors_give_no_second_budget(MemoryStore::new(), seed, 500).await;
+    }
+}
+
+#[tokio::test]
+async fn anchors_change_as_in_the_model() {
+    for seed in 0..60 {
+        anchors_as_model(MemoryStore::new(), seed, 600).await;
     }
 }
 

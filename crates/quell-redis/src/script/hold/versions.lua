@@ -81,6 +81,18 @@ function versions.forget_at_rest(state)
   end
 end
 
+-- Whether both count windows of one calendar unit, with other edges.
+function versions.is_moved(from, to)
+  return from.kind == CALENDAR and to.kind == CALENDAR and from.calendar ~= to.calendar
+    and byte(from.calendar, 1) == byte(to.calendar, 1)
+end
+
+-- The larger of two counts of the current window.
+function versions.larger(ask, one, other)
+  one, other = settle_plain(ask, one), settle_plain(ask, other)
+  return one and one.used > (other and other.used or 0) and one or other
+end
+
 -- Counts a charge under all other versions too, each at most until it is full.
 function versions.count(state, units)
   if not state.versions or units == 0 then return end
@@ -89,7 +101,9 @@ function versions.count(state, units)
     local known = versions.ask_of(version, state.ask)
     version.t = min(version.t, mono)
     local usage = settle_plain(known, version.u or nil)
-    usage = settle_plain(known, take_units(known, usage, units))
+    if usage or not versions.is_moved(known.limit, state.ask.limit) then
+      usage = settle_plain(known, take_units(known, usage, units))
+    end
     version.u = usage or false
   end
 end
