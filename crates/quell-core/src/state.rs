@@ -99,14 +99,19 @@ impl State {
         if old == new {
             return;
         }
-        self.forget_versions_at_rest(from, at);
-        let is_at_rest = self.reset_after(old, at).is_zero();
+        // The edges are those of the new limit.
+        let before = At {
+            edges: at.edges.filter(|_| from.calendar() == to.limit.calendar()),
+            ..*at
+        };
+        self.forget_versions_at_rest(from, &before);
+        let is_at_rest = self.reset_after(old, &before).is_zero();
         let mut versions = self.versions.take().unwrap_or_default();
         let known = versions.take(&to.limit);
         let is_known = known.is_some();
         if let (None, Some(holds)) = (&known, &self.holds) {
-            holds.count_turns(at, |at, units| versions.count(from, at, units));
-            self.settle_use(old, at);
+            holds.count_turns(&before, |at, units| versions.count(from, at, units));
+            self.settle_use(old, &before);
         }
         // Unsettled: the instant of a change may be before the last charge.
         let kept = self.usage.clone();

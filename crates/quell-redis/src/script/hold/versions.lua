@@ -74,8 +74,15 @@ local function forget_versions(state)
   state.versions = #kept > 0 and kept or nil
 end
 
+local function are_over(holds)
+  for i = 1, holds.n do
+    if holds.due[i] > mono then return false end
+  end
+  return holds.waiting == 0
+end
+
 function versions.forget_at_rest(state)
-  if state.versions and state.holds.n == 0 and versions.rest(state) == 0
+  if state.versions and are_over(state.holds) and versions.rest(state) == 0
     and versions.rest_of(state.ask, state.usage) == 0 then
     state.versions = nil
   end
@@ -97,15 +104,19 @@ end
 function versions.count(state, units)
   if not state.versions or units == 0 then return end
   forget_versions(state)
+  local kept = {}
   for _, version in ipairs(state.versions or {}) do
     local known = versions.ask_of(version, state.ask)
     version.t = min(version.t, mono)
     local usage = settle_plain(known, version.u or nil)
+    -- Where the next window of another calendar ends is not known.
     if usage or not versions.is_moved(known.limit, state.ask.limit) then
       usage = settle_plain(known, take_units(known, usage, units))
+      version.u = usage or false
+      insert(kept, version)
     end
-    version.u = usage or false
   end
+  state.versions = #kept > 0 and kept or nil
 end
 
 function versions.take(state, ask)
