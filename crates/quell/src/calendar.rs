@@ -162,7 +162,7 @@ fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
 
 /// Boundaries of the window around `now`.
 fn window(calendar: &Calendar, now: &Zoned) -> (Wall, Wall) {
-    // An edge may be on the date before the one it is meant for, and a date may be skipped.
+    // Clocks that are set back show an earlier date again, and a date that is skipped has no edge of its own.
     let mut edges = (-2..=2).filter_map(|units| edge(calendar, now, units));
     let at = wall(now);
     let Some(first) = edges.next() else {
