@@ -279,6 +279,34 @@ mod tests {
     use crate::fields::RULE;
     use crate::load::parse_str;
 
+    /// The described anchor can be written in a rules file, and means the same there.
+    #[test]
+    fn an_anchor_is_read_as_it_is_described() {
+        for (window, anchor) in [
+            ("month", "2026-01-31"),
+            ("year", "2024-02-29"),
+            ("week", "2026-11-26"),
+            ("day", "8:05"),
+            ("month", "1"),
+        ] {
+            let limit = |anchor: &str| {
+                let text = format!(
+                    "domain: d\nrules: [{{ name: r, algorithm: fixed_window, align: calendar, limit: 5, \
+                     window: {window}, {anchor} }}]"
+                );
+                let domains = parse_str("f", &text).unwrap().domains;
+                let Effect::Limit(limit) = &domains[0].rules[0].effect else {
+                    panic!("{anchor} is no limit");
+                };
+                limit.clone()
+            };
+            let written = limit(&format!("anchor: {anchor}"));
+            let described = LimitDescription::new(&written).numbers.anchor;
+            let described = described.map(|anchor| format!("anchor: {anchor}"));
+            assert_eq!(limit(&described.unwrap_or_default()), written);
+        }
+    }
+
     /// Each field of an algorithm is a member of some limit's numbers.
     #[test]
     fn no_field_of_a_limit_is_left_out() {
