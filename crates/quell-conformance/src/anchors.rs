@@ -6,8 +6,11 @@ use quell::Limiter;
 use quell::calendar::{CalendarEdges, SystemCalendar};
 use quell::store::{AdminStore, HoldStore, Store};
 use quell_core::algorithm::fixed_window::{Anchor, Calendar, CalendarUnit, FixedWindow, Weekday};
+use quell_core::claim::Claim;
 use quell_core::cost::Cost;
 use quell_core::descriptor::Query;
+use quell_core::end_hold::Ending;
+use quell_core::hold::HoldId;
 use quell_core::limit::Limit;
 use quell_core::rule::DomainRules;
 use quell_core::time::{Now, Wall};
@@ -16,7 +19,7 @@ use crate::holds::{Lines, holds_as};
 use crate::in_micros::InMicros;
 use crate::model::{Carries, ModelStore};
 use crate::rules::{Random, one_limit};
-use crate::{VerdictResult, limiter, start};
+use crate::{VerdictResult, later, limit_set, limiter, start};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -190,6 +193,64 @@ async fn charge<S: Store>(limiter: &Limiter<S>, cost: u64, now: Now) -> Option<(
     let verdict = verdict.ok().filter(|verdict| verdict.is_allow())?;
     let decision = &verdict.decisions.first()?.decision;
     Some((decision.remaining, decision.reset_after))
+}
+
+/// A reservation that is settled after the window of its anchor: the difference is given back, or charged, where the
+/// estimate counts since the change.
+///
+/// # Panics
+/// When another number is left.
+pub async fn reservations_follow_a_new_anchor<S: HoldStore>(store: S) {
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    // Half an hour before the end of January.
+    let began = later(day(1, 31), minutes(22 * 60 + 30));
+    let (limiter, clock) = limiter(store, began);
+    let query = Query::new("d").cost(Cost::new(10).unwrap_or_default());
+    // The rules of each case have a name of their own, and so another key.
+    let cases = [
+        ("less", &[15][..], 4, 96),
+        ("more", &[15], 25, 75),
+        ("there and back", &[15, 1, 15], 4, 96),
+        ("to a window that ends with the old one", &[15, 1], 25, 100),
+    ];
+    for (name, anchors, actual, left) in cases {
+        clock.set(began);
+        let rules = |anchor| {
+            let window = Limit::calendar_window(100, CalendarUnit::Month, "UTC");
+            one_limit(name, window.anchor(Anchor::DayOfMonth(anchor)).build())
+        };
+        assert_eq!(limiter.set_rules(rules(1)), Ok(()));
+        let Some(id) = HoldId::new("d", name) else {
+            continue;
+        };
+        let claim = Claim {
+            hold: Some(minutes(55)),
+            is_named: true,
+            ..Claim::plain(&id)
+        };
+        let placed = {
+            let in_force = limiter.rules();
+            let set = limit_set(&in_force, &query, began);
+            limiter.store().hold(&set, &claim, began).await
+        };
+        assert_eq!(placed.map(|placed| placed.held), Ok(true), "{name}");
+        for (anchor, after) in anchors.iter().zip([10, 12, 14]) {
+            let now = later(began, minutes(after));
+            clock.set(now);
+            assert_eq!(limiter.set_rules(rules(*anchor)), Ok(()));
+            // On a store that servers share, a change reaches a key at its next call.
+            assert!(charge(&limiter, 1, now).await.is_some(), "{name}");
+        }
+        let now = later(began, minutes(40));
+        clock.set(now);
+        let ending = Ending::Settle(vec![actual].into());
+        let ended = limiter.store().end(&id, ending, now).await;
+        assert!(matches!(ended, Ok(Some(_))), "{name}: {ended:?}");
+        let calls = u64::try_from(anchors.len()).unwrap_or_default();
+        let calls = if left == 100 { 0 } else { calls };
+        let (remaining, _) = charge(&limiter, 1, now).await.unwrap_or_default();
+        assert_eq!(remaining, left - calls - 1, "{name}");
+    }
 }
 
 /// Random changes of the anchor and the time zone, from `seed`: in no window more is admitted than the limit, where

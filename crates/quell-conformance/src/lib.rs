@@ -42,7 +42,7 @@ mod warming;
 
 pub use anchors::{
     anchors_as_model, anchors_as_model_in_micros, new_anchors_give_no_second_budget,
-    random_anchors_give_no_second_budget,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
 };
 pub use holds::{
     Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros, lists_holds,

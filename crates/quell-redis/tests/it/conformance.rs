@@ -5,7 +5,8 @@ use std::sync::Arc;
 use quell::clock::SystemClock;
 use quell_conformance::{
     Carries, anchors_as_model_in_micros, exact_in_parallel, new_anchors_give_no_second_budget,
-    overdraws_as_model_in_micros, random_anchors_give_no_second_budget, same_as_model_in_micros,
+    overdraws_as_model_in_micros, random_anchors_give_no_second_budget,
+    reservations_follow_a_new_anchor, same_as_model_in_micros,
 };
 use quell_redis::{FallbackStore, StoreClock};
 
@@ -77,6 +78,7 @@ async fn a_new_anchor_gives_no_second_budget() {
         store.clock(StoreClock::Caller).build()
     };
     new_anchors_give_no_second_budget(store("named")).await;
+    reservations_follow_a_new_anchor(store("reserved")).await;
     for seed in seeds(12) {
         let name = format!("random-{seed}");
         random_anchors_give_no_second_budget(store(&name), seed, 300).await;
