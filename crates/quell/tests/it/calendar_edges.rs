@@ -61,7 +61,7 @@ fn begins_on(calendar: &Calendar, date: Date) -> bool {
             date.month().unsigned_abs() == month && is_day(day)
         }
         (CalendarUnit::Year, _) => (date.month(), date.day()) == (1, 1),
-        other => panic!("{other:?} is shorter than a day"),
+        other => unreachable!("{other:?} is shorter than a day"),
     }
 }
 
