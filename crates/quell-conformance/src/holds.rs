@@ -240,7 +240,7 @@ pub(crate) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
     let can_learn = subject.store().most_learned(Rung::Strict) > 0;
     crate::reload(&subject, &model, &rules(&mut random, can_learn));
     for step in 0..steps {
-        if random.one_in(60) {
+        if random.changes_rules(60) {
             crate::reload(&subject, &model, &rules(&mut random, can_learn));
         }
         let now = random.step_clock(subject.now());

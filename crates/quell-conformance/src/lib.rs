@@ -27,6 +27,7 @@ use quell_core::rule::{DomainRules, RuleSet};
 use quell_core::time::Now;
 use quell_core::verdict::{RuleDecision, Verdict};
 
+mod anchors;
 mod holds;
 mod in_micros;
 mod learning;
@@ -39,6 +40,10 @@ mod rungs;
 mod scripted;
 mod warming;
 
+pub use anchors::{
+    anchors_as_model, anchors_as_model_in_micros, new_anchors_give_no_second_budget,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
+};
 pub use holds::{
     Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros, lists_holds,
     names_stand_for_whole_sets,

@@ -26,6 +26,8 @@ pub(crate) struct Random {
     seed: u64,
     /// True if rates and segments are whole microseconds.
     in_micros: bool,
+    /// True if days pass between some steps, and rules change every few steps.
+    in_days: bool,
 }
 
 impl Random {
@@ -34,6 +36,7 @@ impl Random {
             state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             seed,
             in_micros: false,
+            in_days: false,
         }
     }
 
@@ -43,6 +46,19 @@ impl Random {
             in_micros: true,
             ..Self::new(seed)
         }
+    }
+
+    /// The same, for windows of days and longer that change often.
+    pub(crate) fn in_days(seed: u64) -> Self {
+        Self {
+            in_days: true,
+            ..Self::new(seed)
+        }
+    }
+
+    /// Decides whether rules change in this step: in one of `usual`.
+    pub(crate) fn changes_rules(&mut self, usual: u64) -> bool {
+        self.one_in(if self.in_days { 8 } else { usual })
     }
 
     pub(crate) const fn seed(&self) -> u64 {
@@ -76,6 +92,8 @@ impl Random {
     /// a store with that unit can give the same answers.
     pub(crate) fn step_clock(&mut self, now: Now) -> Now {
         let forward = match self.below(20) {
+            0 if self.in_days => Duration::from_secs(self.below(14 * 86_400)),
+            1 if self.in_days => Duration::from_secs(self.below(2 * 86_400)),
             0 => Duration::from_secs(self.below(7_200)),
             1..=3 => Duration::from_millis(self.below(3_000)),
             4..=9 => Duration::ZERO,

@@ -73,6 +73,11 @@ limit_errors! {
     /// An unknown time zone. The core has no database of zones: this is for code that has one.
     UnknownTimeZone: "an unknown time zone: write a name of the IANA database, such as Europe/Berlin",
         ["time_zone"];
+    /// An anchor of another unit than that of the window, or one that does not exist.
+    Anchor:
+        "this window has no such anchor: write a time for days, a weekday for weeks, a day from 1 to 31 for \
+         months, a date for years",
+        ["anchor"];
     /// A bucket on credit whose tokens come in batches.
     DebtInBatches: "debt needs a steady rate: write rate in place of refill", ["debt"];
     /// A warm-up of zero or above a day.

@@ -87,7 +87,7 @@ impl State {
     /// `from` for the case that it is used again: see [`versions`].
     ///
     /// The use is rounded up to whole units, at most the new burst or limit. Another algorithm starts
-    /// fresh. A ban in force goes on.
+    /// fresh. On a calendar with other edges use counts until the first of them. A ban in force goes on.
     pub fn carry(&mut self, from: &Limit, to: &ActiveLimit, at: &At) {
         self.limit = to.id;
         if let (None, Some(record)) = (to.limit.ban(), self.ban.as_deref_mut()) {
@@ -99,25 +99,35 @@ impl State {
         if old == new {
             return;
         }
-        self.forget_versions_at_rest(from, at);
-        let is_at_rest = self.reset_after(old, at).is_zero();
+        // The edges are those of the new limit.
+        let before = At {
+            edges: at.edges.filter(|_| from.calendar() == to.limit.calendar()),
+            ..*at
+        };
+        self.forget_versions_at_rest(from, &before);
+        let is_at_rest = self.reset_after(old, &before).is_zero();
         let mut versions = self.versions.take().unwrap_or_default();
         let known = versions.take(&to.limit);
         let is_known = known.is_some();
         if let (None, Some(holds)) = (&known, &self.holds) {
-            holds.count_turns(at, |at, units| versions.count(from, at, units));
-            self.settle_use(old, at);
+            holds.count_turns(&before, |at, units| versions.count(from, at, units));
+            self.settle_use(old, &before);
         }
         // Unsettled: the instant of a change may be before the last charge.
         let kept = self.usage.clone();
         let counts = !is_at_rest || is_known || !versions.known.is_empty();
-        self.usage = known.unwrap_or_else(|| {
-            let carried = match mem::take(&mut self.usage) {
-                Usage::Rest => Usage::Rest,
-                usage => old.carry(usage, new, at),
-            };
-            versions.begin(carried, (from, &kept), &to.limit, at)
-        });
+        let carried = match mem::take(&mut self.usage) {
+            Usage::Rest => Usage::Rest,
+            usage if !is_known || old.is_moved(new) => old.carry(usage, new, at),
+            _ => Usage::Rest,
+        };
+        self.usage = match (known, new) {
+            (None, _) => versions.begin(carried, (from, &kept), &to.limit, at),
+            (Some(known), Engine::Calendar(engine)) if old.is_moved(new) => {
+                engine.larger(known, carried, at)
+            }
+            (Some(known), _) => known,
+        };
         self.carry_holds(old, new, is_known, at);
         if counts && from.lease().is_none() && to.limit.lease().is_none() {
             versions.add(from, kept, at.now);

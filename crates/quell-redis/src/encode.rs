@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
+use quell_core::algorithm::fixed_window::{Anchor, Calendar, FixedWindow, Window};
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
@@ -393,9 +393,14 @@ fn missing(limit: &Limit, spec: &TokenBucket) -> Option<u64> {
     (missing > 0).then_some(missing)
 }
 
-/// Nine bytes that identify a calendar in a state.
+/// Nine bytes that identify a calendar in a state. Without an anchor they are those of earlier states.
 fn calendar_bytes(calendar: &Calendar) -> [u8; 9] {
-    let digest = Sha256::digest(calendar.zone.as_bytes());
+    let mut digest = Sha256::new_with_prefix(calendar.zone.as_bytes());
+    if calendar.anchor != Anchor::UnitStart {
+        // No zone has this byte in its name.
+        digest.update(format!("\0{}", calendar.anchor));
+    }
+    let digest = digest.finalize();
     let mut bytes = [calendar.unit as u8; 9];
     for (to, from) in bytes.iter_mut().skip(1).zip(digest) {
         *to = from;
@@ -478,6 +483,7 @@ mod tests {
 050642c09a0c140841224f8000000000414e848000000000
 04060464808ece1c40080000000000004059000000000000418c9c3800000000
 040b05640399f0b5e419f71f7b400800000000000040590000000000000000000000000000000000000000000043300000000000004236a1924c000000
+040b0564035f38df1e3047e495400800000000000040590000000000000000000000000000000000000000000043300000000000004236a1924c000000
 0408066480ade204010640080000000000004059000000000000416312d0000000003ff00000000000004018000000000000
 04060764808ece1c40080000000000004059000000000000418c9c3800000000
 0008800a0a808ece1c0040080000000000004024000000000000418c9c3800000000
@@ -518,6 +524,9 @@ mod tests {
             leaky.burst(20).delay_after(8).build(),
             Limit::fixed_window(100, MINUTE).build(),
             Limit::calendar_window(100, CalendarUnit::Day, "Europe/Berlin").build(),
+            Limit::calendar_window(100, CalendarUnit::Day, "Europe/Berlin")
+                .anchor(Anchor::TimeOfDay(20 * 60))
+                .build(),
             window.segments(6).build(),
             Limit::sliding_log(100, MINUTE).build(),
             permits.clone().build(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::{CalendarUnit, Window};
+use quell_core::algorithm::fixed_window::{Anchor, CalendarUnit, Window};
 use quell_core::ban::Ban;
 use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
@@ -78,6 +78,10 @@ limit_numbers! {
     align: &'static str,
     /// Time zone of the calendar, by its IANA name.
     time_zone: String,
+    /// Where the windows of the calendar begin within their unit, as a rules file writes it: the day of a month such
+    /// as `17`, the weekday of a week, the time of a day such as `20:00`, the month and day of a year such as `01-31`;
+    /// left out if it is the unit's start.
+    anchor: String,
     /// Parts into which the window is cut (`sliding_window`).
 #[cfg_attr(feature = "openapi", schemars(range(min = 2, max = 3_600)))]
     segments: u32,
@@ -198,6 +202,8 @@ impl LimitNumbers {
                         numbers.window = Some(unit(calendar.unit));
                         numbers.align = Some("calendar");
                         numbers.time_zone = Some(calendar.zone.to_string());
+                        let has_anchor = calendar.anchor != Anchor::UnitStart;
+                        numbers.anchor = has_anchor.then(|| calendar.anchor.to_string());
                     }
                 }
             }
@@ -273,6 +279,34 @@ mod tests {
     use crate::fields::RULE;
     use crate::load::parse_str;
 
+    /// The described anchor can be written in a rules file, and means the same there.
+    #[test]
+    fn an_anchor_is_read_as_it_is_described() {
+        for (window, anchor) in [
+            ("month", "2026-01-31"),
+            ("year", "2024-02-29"),
+            ("week", "2026-11-26"),
+            ("day", "8:05"),
+            ("month", "1"),
+        ] {
+            let limit = |anchor: &str| {
+                let text = format!(
+                    "domain: d\nrules: [{{ name: r, algorithm: fixed_window, align: calendar, limit: 5, \
+                     window: {window}, {anchor} }}]"
+                );
+                let domains = parse_str("f", &text).unwrap().domains;
+                let Effect::Limit(limit) = &domains[0].rules[0].effect else {
+                    panic!("{anchor} is no limit");
+                };
+                limit.clone()
+            };
+            let written = limit(&format!("anchor: {anchor}"));
+            let described = LimitDescription::new(&written).numbers.anchor;
+            let described = described.map(|anchor| format!("anchor: {anchor}"));
+            assert_eq!(limit(&described.unwrap_or_default()), written);
+        }
+    }
+
     /// Each field of an algorithm is a member of some limit's numbers.
     #[test]
     fn no_field_of_a_limit_is_left_out() {
@@ -282,7 +316,7 @@ mod tests {
             "refill: { amount: 5, every: 1s }",
             "algorithm: leaky_bucket, rate: 2/s",
             "algorithm: fixed_window, limit: 5/min",
-            "algorithm: fixed_window, limit: 5/min, align: calendar",
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 17",
             "algorithm: sliding_window, limit: 5/min",
             "algorithm: sliding_log, limit: 5/min",
             "algorithm: concurrency, max: 4",

@@ -34,6 +34,7 @@
 //! To read the code, begin with `fields` (all fields), `raw` (a file as written), `resolve` (its meaning)
 //! and [`scenario`] (tests for rules).
 
+mod anchor;
 mod change;
 mod cursor;
 mod decimal;

@@ -1,17 +1,27 @@
 //! Calendar edges: where windows of a civil calendar begin and end.
+//!
+//! Windows of a day or longer begin at one time of day of some dates: each date, each Thursday, the 31st of each
+//! month or its last day. An edge is the instant at which a clock of the zone shows that date and time. If the clock
+//! skips it, the edge is as much later as the clock goes forward, so with 02:30 on the morning when summer time
+//! begins it is 03:30; if the clock shows it twice, the edge is the first instant. A date that a zone skips as a whole
+//! has the edge of the next, and so no window of its own. This is the *compatible* disambiguation of RFC 5545 and
+//! ECMAScript's Temporal.
 
 use std::collections::BTreeMap;
 
-use jiff::civil::{Date, Weekday};
+use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan, Zoned};
+use jiff::{Span, Timestamp, ToSpan, Zoned};
 use parking_lot::RwLock;
 pub use quell_core::algorithm::Edges;
-use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
+use quell_core::algorithm::fixed_window::{Anchor, Calendar, CalendarUnit};
 use quell_core::limit::Limit;
 use quell_core::limit_error::LimitError;
 pub use quell_core::rule::CalendarEdges;
 use quell_core::time::Wall;
+
+/// Calendars whose last edges are cached. Tenants may have 2,000 anchors in each of 600 time zones.
+const MAX_CACHED: usize = 10_000;
 
 /// Finds edges in the system's time zone database, and caches the last ones of each calendar.
 #[derive(Debug, Default)]
@@ -40,7 +50,11 @@ impl CalendarEdges for SystemCalendar {
             return *edges;
         }
         let edges = find(calendar, wall);
-        self.last.write().insert(calendar.clone(), edges);
+        let mut last = self.last.write();
+        if last.len() >= MAX_CACHED {
+            last.clear();
+        }
+        last.insert(calendar.clone(), edges);
         edges
     }
 }
@@ -49,8 +63,8 @@ impl CalendarEdges for SystemCalendar {
 /// loses a zone while the process runs, its windows continue in UTC.
 fn find(calendar: &Calendar, wall: Wall) -> Edges {
     let zone = TimeZone::get(&calendar.zone).unwrap_or(TimeZone::UTC);
-    let (start, end) = window(calendar.unit, &zoned(wall, &zone));
-    let (_, next_end) = window(calendar.unit, &zoned(end, &zone));
+    let (start, end) = window(calendar, &zoned(wall, &zone));
+    let (_, next_end) = window(calendar, &zoned(end, &zone));
     Edges {
         start,
         end,
@@ -68,20 +82,61 @@ fn wall(zoned: &Zoned) -> Wall {
     Wall::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
-/// The first day of the unit that contains `date`, and of the next unit.
-fn days(unit: CalendarUnit, date: Date) -> Option<(Date, Date)> {
-    let (first, span) = match unit {
+/// The edge that lies `units` after that of the unit around `now`, which may be before or after `now`; `None` for units
+/// below a day, and beyond the years that dates have.
+fn edge(calendar: &Calendar, now: &Zoned, units: i8) -> Option<Wall> {
+    let today = now.date();
+    let date = |span: Span| today.checked_add(span).ok();
+    let units = i64::from(units);
+    let first = match calendar.unit {
         CalendarUnit::Second | CalendarUnit::Minute | CalendarUnit::Hour => return None,
-        CalendarUnit::Day => (date, 1.day()),
+        CalendarUnit::Day => date(units.days())?,
         CalendarUnit::Week => {
-            let since_monday = date.weekday().since(Weekday::Monday);
-            let monday = date.checked_sub(i32::from(since_monday).days());
-            (monday.ok()?, 1.week())
+            let day = match calendar.anchor {
+                // Both count from Monday.
+                Anchor::Weekday(day) => day as i64,
+                _ => 0,
+            };
+            let today = i64::from(today.weekday().to_monday_zero_offset());
+            date((units * 7 + day - today).days())?
         }
-        CalendarUnit::Month => (date.first_of_month(), 1.month()),
-        CalendarUnit::Year => (date.first_of_year(), 1.year()),
+        CalendarUnit::Month => {
+            let month = today.first_of_month().checked_add(units.months()).ok()?;
+            let day = match calendar.anchor {
+                Anchor::DayOfMonth(day) => day,
+                _ => 1,
+            };
+            clamped(month, day)?
+        }
+        CalendarUnit::Year => {
+            let year = today.first_of_year().checked_add(units.years()).ok()?;
+            let (month, day) = match calendar.anchor {
+                Anchor::DayOfYear { month, day } => (month, day),
+                _ => (1, 1),
+            };
+            clamped(year.with().month(month.try_into().ok()?).build().ok()?, day)?
+        }
     };
-    Some((first, first.checked_add(span).ok()?))
+    let minute = match calendar.anchor {
+        Anchor::TimeOfDay(minute) => minute,
+        _ => 0,
+    };
+    let hour = i8::try_from(minute / 60).ok()?;
+    let minute = i8::try_from(minute % 60).ok()?;
+    let first = first.at(hour, minute, 0, 0);
+    Some(instant(first, now.time_zone()))
+}
+
+/// This day of the month that begins with `first`, or the last that it has.
+fn clamped(first: Date, day: u8) -> Option<Date> {
+    let day = i8::try_from(day).ok()?.min(first.days_in_month());
+    first.with().day(day).build().ok()
+}
+
+/// When a clock of the zone shows `datetime`.
+fn instant(datetime: DateTime, zone: &TimeZone) -> Wall {
+    let zoned = datetime.to_zoned(zone.clone());
+    zoned.map_or(Wall::from_nanos(u64::MAX), |zoned| wall(&zoned))
 }
 
 /// Boundaries of the second, minute or hour around `now`. They follow local time. An hour that a change of offset
@@ -106,30 +161,26 @@ fn within_hour(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
 }
 
 /// Boundaries of the window around `now`.
-fn window(unit: CalendarUnit, now: &Zoned) -> (Wall, Wall) {
-    match days(unit, now.date()) {
-        Some((first, next)) => (midnight(first, now), midnight(next, now)),
-        None => within_hour(unit, now),
-    }
-}
-
-/// The first instant of `date`; if midnight is skipped, the first instant after it.
-fn midnight(date: Date, like: &Zoned) -> Wall {
-    let zoned = date.to_zoned(like.time_zone().clone());
-    zoned.map_or(Wall::from_nanos(u64::MAX), |zoned| wall(&zoned))
+fn window(calendar: &Calendar, now: &Zoned) -> (Wall, Wall) {
+    // Clocks that are set back show an earlier date again, and a date that is skipped has no edge of its own.
+    let mut edges = (-2..=2).filter_map(|units| edge(calendar, now, units));
+    let at = wall(now);
+    let Some(first) = edges.next() else {
+        return within_hour(calendar.unit, now);
+    };
+    let latest = Wall::from_nanos(u64::MAX);
+    edges.fold((first, latest), |(start, end), edge| match edge <= at {
+        true => (start.max(edge), end),
+        false => (start, end.min(edge)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     fn edges(unit: CalendarUnit, zone: &str, at: &str) -> (String, String, String) {
-        let calendar = Calendar {
-            unit,
-            zone: Arc::from(zone),
-        };
+        let calendar = Calendar::new(unit, zone);
         let at: Timestamp = at.parse().unwrap();
         let wall = Wall::from_nanos(u64::try_from(at.as_nanosecond()).unwrap());
         let edges = SystemCalendar::default().edges(&calendar, wall);

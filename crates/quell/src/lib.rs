@@ -52,6 +52,7 @@
 //! | the same to the nanosecond, for small limits | [`Limit::sliding_log(5, window)`](Limit::sliding_log) | `limit` in any window, exact |
 //! | a quota per hour that begins with the first call | [`Limit::fixed_window(1000, window)`](Limit::fixed_window) | `limit` per window, twice that across an edge |
 //! | a quota per day or month of the calendar | [`Limit::calendar_window(1000, unit, zone)`](Limit::calendar_window) | `limit` per calendar window |
+//! | the same from another day, weekday or time | `.anchor(Anchor::DayOfMonth(17))` on it ([`Anchor`](limit::Anchor)) | the same |
 //! | so many at a time, however long each takes | [`Limit::concurrency(10)`](Limit::concurrency), in a [rule](#rules-reservations-and-permits) | `max` held at any instant |
 //! | to lock out callers that do not stop | [`Ban`](limit::Ban) on any of them | nothing until the ban ends |
 //!

@@ -21,7 +21,9 @@
 
 pub use quell_core::algorithm::Algorithm;
 pub use quell_core::algorithm::concurrency::{Concurrency, DEFAULT_LEASE};
-pub use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
+pub use quell_core::algorithm::fixed_window::{
+    Anchor, Calendar, CalendarUnit, FixedWindow, Weekday, Window,
+};
 pub use quell_core::algorithm::leaky_bucket::LeakyBucket;
 pub use quell_core::algorithm::sliding_log::{DEFAULT_MAX_ENTRIES, MAX_ENTRIES, SlidingLog};
 pub use quell_core::algorithm::sliding_window::{DEFAULT_SEGMENTS, MAX_SEGMENTS, SlidingWindow};

@@ -11,7 +11,21 @@
 //!
 //! With `align: first_request` the window opens at the first charge after rest. With `align: calendar`
 //! windows follow the calendar of a time zone, so a day has 23, 24 or 25 hours and a month as many days
-//! as it has; the caller passes their edges in as values.
+//! as it has; the caller passes their edges in as values. An [`Anchor`] moves the edges: to another day of the
+//! month, another weekday, another time of day.
+//!
+//! # Another calendar
+//!
+//! What was used in the old window counts in the window of the new calendar that contains the change, until that
+//! ends. So an anchor or a time zone that changes in the middle of a window gives no second budget:
+//!
+//! ```text
+//! used before the change in the old window + admitted until the first new edge <= limit
+//! ```
+//!
+//! Example: 100 per month, 80 used, and on January 20 the anchor changes from 1 to 15. 20 are left until February
+//! 15. Back on January 25, 20 are left until February 1: [`versions`](crate::state::versions) says how both are
+//! counted.
 //!
 //! Bound: at most `limit` in each window, hence up to 2 x limit across an edge: 100 per minute can admit
 //! 100 at 0:59.9 and 100 more at 1:00.0. If that is too much, use `sliding_window`.
@@ -32,6 +46,8 @@
 //! If the clock goes back to before the window's start, the window begins now (a calendar window: ends
 //! where the current one ends), and keeps its use.
 
+mod anchor;
+
 use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
@@ -42,6 +58,8 @@ use crate::limit_error::LimitError;
 use crate::rate::{checked_period, write_per_window};
 use crate::time::{Monotonic, Wall};
 use crate::usage::Usage;
+
+pub use anchor::{Anchor, Weekday};
 
 /// The numbers of a fixed window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -72,9 +90,28 @@ pub struct Calendar {
     /// An IANA time zone name, such as `Europe/Berlin`. The code that finds the edges checks that it
     /// exists.
     pub zone: Arc<str>,
+    /// Where its windows begin.
+    pub anchor: Anchor,
 }
 
-/// Units of the calendar; weeks begin on Monday.
+impl Calendar {
+    /// Windows that begin where the unit does.
+    #[must_use]
+    pub fn new(unit: CalendarUnit, zone: impl Into<Arc<str>>) -> Self {
+        Self {
+            unit,
+            zone: zone.into(),
+            anchor: Anchor::UnitStart,
+        }
+    }
+
+    /// Returns true if both have the same unit, and their windows do not have the same edges.
+    fn is_moved(&self, to: &Self) -> bool {
+        self.unit == to.unit && self != to
+    }
+}
+
+/// Units of the calendar; unless an [`Anchor`] says otherwise, weeks begin on Monday.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum CalendarUnit {
@@ -128,10 +165,9 @@ impl FixedWindow {
     }
 
     pub(crate) fn calendar(limit: u64, unit: CalendarUnit, zone: &str) -> Self {
-        let zone = Arc::from(zone);
         Self {
             limit,
-            window: Window::Calendar(Calendar { unit, zone }),
+            window: Window::Calendar(Calendar::new(unit, zone)),
             overdraft: false,
         }
     }
@@ -143,9 +179,21 @@ impl FixedWindow {
         self
     }
 
-    pub(crate) fn prove(self) -> Result<(Algorithm, Engine), LimitError> {
+    /// Begins calendar windows at `anchor`. A window from the first request ignores it.
+    #[must_use]
+    pub fn anchor(mut self, anchor: Anchor) -> Self {
+        if let Window::Calendar(calendar) = &mut self.window {
+            calendar.anchor = anchor;
+        }
+        self
+    }
+
+    pub(crate) fn prove(mut self) -> Result<(Algorithm, Engine), LimitError> {
         if self.limit == 0 {
             return Err(LimitError::ZeroLimit);
+        }
+        if let Window::Calendar(calendar) = &mut self.window {
+            calendar.anchor = calendar.anchor.checked(calendar.unit)?;
         }
         let limit = self.limit;
         let engine = match &self.window {
@@ -170,10 +218,15 @@ impl fmt::Display for FixedWindow {
                 write_per_window(f, self.limit, *window)?;
                 f.write_str(" from the first request")
             }
-            Window::Calendar(Calendar { unit, zone }) => {
+            Window::Calendar(Calendar { unit, zone, anchor }) => {
+                write!(f, "{} per calendar {}", self.limit, unit.name())?;
+                match anchor {
+                    Anchor::UnitStart => {}
+                    Anchor::DayOfMonth(day) => write!(f, " from day {day}")?,
+                    _ => write!(f, " from {anchor}")?,
+                }
                 let overdraft = if self.overdraft { ", overdraft" } else { "" };
-                let unit = unit.name();
-                write!(f, "{} per calendar {unit} in {zone}{overdraft}", self.limit)
+                write!(f, " in {zone}{overdraft}")
             }
         }
     }
@@ -312,6 +365,33 @@ impl CalendarEngine {
         match at.edges.map(|edges| edges.end_at(wall)) {
             Some(end) if end > wall => end.min(latest),
             _ => latest,
+        }
+    }
+
+    /// Returns true if `to` has the same unit and other edges.
+    pub(crate) fn is_moved(&self, to: &Self) -> bool {
+        self.calendar.is_moved(&to.calendar)
+    }
+
+    /// The mark of a charge that counts in the window that ends at `mark`, after the change to `to`.
+    pub(super) fn moved_mark(&self, mark: Wall, to: &Self, at: &At) -> Wall {
+        if self.calendar == to.calendar || mark <= at.now.wall {
+            mark
+        } else {
+            to.end(at)
+        }
+    }
+
+    /// The larger of two counts of the current window.
+    pub(crate) fn larger(&self, mut one: Usage, mut other: Usage, at: &At) -> Usage {
+        let used = |usage: &mut Usage| {
+            self.settle(usage, at);
+            self.parts(usage, at).1
+        };
+        if used(&mut one) > used(&mut other) {
+            one
+        } else {
+            other
         }
     }
 

@@ -304,6 +304,11 @@ impl Engine {
             )
     }
 
+    /// Returns true if both count windows of the same calendar unit with other edges.
+    pub(crate) fn is_moved(&self, to: &Self) -> bool {
+        matches!((self, to), (Self::Calendar(from), Self::Calendar(to)) if from.is_moved(to))
+    }
+
     /// The mark of a charge under `to`; `None` if nothing of the charge was carried over.
     pub(crate) fn moved_mark(&self, mark: &Mark, to: &Self, at: &At) -> Option<Mark> {
         match (self, to, mark) {
@@ -314,6 +319,9 @@ impl Engine {
                 Some(Mark::Segment(from.moved_mark(*mark, to, at)))
             }
             (Self::Fixed(_), Self::Fixed(_), mark) => Some(mark.clone()),
+            (Self::Calendar(from), Self::Calendar(to), Mark::Calendar(mark)) => {
+                Some(Mark::Calendar(from.moved_mark(*mark, to, at)))
+            }
             (Self::Calendar(_), Self::Calendar(_), mark) => Some(mark.clone()),
             (Self::Log(_), Self::Log(_), mark) => Some(mark.clone()),
             (Self::Permits(_), Self::Permits(_), mark) => Some(mark.clone()),

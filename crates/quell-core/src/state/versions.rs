@@ -19,6 +19,11 @@
 //! Example: burst 60 at 2/s and burst 30 at 2/s are used in turn. The first admits 60 units. Now the
 //! first counts 60 of 60 and the second 30 of 30. Both refuse until they drain.
 //!
+//! Calendar windows of one unit with other edges are an exception, because each version ends its windows at other
+//! instants. A version that comes back begins with the larger of its own count and the use carried over, so what
+//! counted in the window before counts until its next edge, however often the two change places. A version whose
+//! window has ended is forgotten at the next charge, because where its next window ends is not known.
+//!
 //! A version is forgotten if it was not used for two of its full refills and is at rest, or was not used
 //! for two full refills and an hour. If it comes back, use is carried over as for any change of a limit.
 //! A state keeps at most four versions, those with the largest limits. That is enough for the bound,
@@ -100,15 +105,19 @@ impl Versions {
     /// until it is full.
     pub(crate) fn count(&mut self, asked: &Limit, at: &At, units: u64) {
         self.forget(at.now);
-        for version in &mut self.known {
+        self.known.retain_mut(|version| {
             let at = version.at(at, asked);
             // If the clock went back, `asked` would be in the future.
             version.asked = version.asked.min(at.now.monotonic);
             let engine = version.limit.engine();
             engine.settle(&mut version.usage, &at);
+            if matches!(version.usage, Usage::Rest) && engine.is_moved(&asked.engine()) {
+                return false;
+            }
             engine.take(&mut version.usage, &at, units);
             engine.settle(&mut version.usage, &at);
-        }
+            true
+        });
     }
 
     /// Removes the version `limit`, and returns its usage.

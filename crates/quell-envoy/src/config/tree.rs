@@ -456,6 +456,5 @@ fn calendar(unit: Unit) -> Option<Calendar> {
         Unit::Month => CalendarUnit::Month,
         Unit::Year => CalendarUnit::Year,
     };
-    let zone = Arc::from("UTC");
-    Some(Calendar { unit, zone })
+    Some(Calendar::new(unit, "UTC"))
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use quell::clock::SystemClock;
 use quell_conformance::{
-    Carries, exact_in_parallel, overdraws_as_model_in_micros, same_as_model_in_micros,
+    Carries, anchors_as_model_in_micros, exact_in_parallel, new_anchors_give_no_second_budget,
+    overdraws_as_model_in_micros, random_anchors_give_no_second_budget,
+    reservations_follow_a_new_anchor, same_as_model_in_micros,
 };
 use quell_redis::{FallbackStore, StoreClock};
 
@@ -49,6 +51,37 @@ async fn budgets_with_an_overdraft_are_charged_as_in_one_process() {
             };
             overdraws_as_model_in_micros(store.build(), carries, seed, 400).await;
         }
+    }
+}
+
+#[tokio::test]
+async fn anchors_change_as_in_one_process() {
+    let server = Server::start(&[]);
+    for seed in seeds(12) {
+        for carries in [Carries::AtOnce, Carries::AtNextCall] {
+            let name = format!("anchors-{carries:?}-{seed}");
+            let store = server.store().test_keys(&name);
+            let store = match carries {
+                Carries::AtOnce => store.test_isolation(),
+                Carries::AtNextCall => store.clock(StoreClock::Caller),
+            };
+            anchors_as_model_in_micros(store.build(), carries, seed, 300).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_anchor_gives_no_second_budget() {
+    let server = Server::start(&[]);
+    let store = |name: &str| {
+        let store = server.store().test_keys(name);
+        store.clock(StoreClock::Caller).build()
+    };
+    new_anchors_give_no_second_budget(store("named")).await;
+    reservations_follow_a_new_anchor(store("reserved")).await;
+    for seed in seeds(12) {
+        let name = format!("random-{seed}");
+        random_anchors_give_no_second_budget(store(&name), seed, 300).await;
     }
 }
 

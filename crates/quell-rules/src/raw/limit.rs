@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use quell_core::hold::OnExpiry;
 
+use crate::anchor::WrittenAnchor;
 use crate::cursor::{Cursor, Fields, Shape};
 use crate::duration;
 use crate::fields::{ADAPTIVE, BAN, REFILL};
@@ -66,6 +67,7 @@ raw_limit! {
     window: Period = text(Period::parse),
     align: Align = word(&[("first_request", Align::FirstRequest), ("calendar", Align::Calendar)]),
     time_zone: Arc<str> = text(time_zone),
+    anchor: WrittenAnchor = text(WrittenAnchor::parse),
     segments: u32 = text(small),
     max_entries: u32 = text(small),
     debt: bool = text(flag),
@@ -187,19 +189,23 @@ impl RawLimit {
     /// The fields of an override at `span`, completed from its rule.
     ///
     /// A field that the override does not set is the rule's, with these exceptions: `rate` or `refill`
-    /// replaces both, `max` or `adaptive` replaces both, and `adaptive` also the queue; an override
-    /// with another algorithm inherits only the ban; one with another `align` does not inherit the time
-    /// zone. An inherited field counts as written at `span`, so that a mistake is reported at the
+    /// replaces both, `max` or `adaptive` replaces both, and `adaptive` also the queue; one with another window does
+    /// not inherit the anchor. With another algorithm or `align`, which are mistakes, it inherits nothing that goes
+    /// with the rule's. An inherited field counts as written at `span`, so that a mistake is reported at the
     /// override.
     pub(crate) fn over(&self, rule: &Self, span: &Span) -> Self {
         let kind = |raw: &Self| raw.algorithm.as_ref().map(|field| field.value);
         let is_other = kind(self).is_some_and(|own| own != kind(rule).unwrap_or_default());
+        let window = |raw: &Self| raw.window.as_ref().map(|field| field.value);
+        let has_other_window = window(self).is_some_and(|own| Some(own) != window(rule));
+        let align = |raw: &Self| raw.align.as_ref().map(|field| field.value);
+        let has_other_align = align(self).is_some_and(|own| Some(own) != align(rule));
         let mut all = self.clone();
         all.inherit(rule, span, |name| match name {
-            "ban" => true,
             _ if is_other => false,
             "rate" | "refill" => self.rate.is_none() && self.refill.is_none(),
-            "time_zone" => self.align.is_none(),
+            "time_zone" => !has_other_align,
+            "anchor" => !has_other_align && !has_other_window,
             "max" | "adaptive" => self.max.is_none() && self.adaptive.is_none(),
             "queue" | "unit_delay" => self.adaptive.is_none(),
             _ => true,

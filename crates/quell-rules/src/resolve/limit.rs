@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quell_core::algorithm::Algorithm;
 use quell_core::algorithm::concurrency::{Concurrency, DEFAULT_LEASE};
-use quell_core::algorithm::fixed_window::{Calendar, FixedWindow, Window};
+use quell_core::algorithm::fixed_window::{Anchor, Calendar, FixedWindow, Window};
 use quell_core::algorithm::leaky_bucket::LeakyBucket;
 use quell_core::algorithm::sliding_log::{DEFAULT_MAX_ENTRIES, SlidingLog};
 use quell_core::algorithm::sliding_window::{DEFAULT_SEGMENTS, SlidingWindow};
@@ -274,11 +274,20 @@ fn fixed_window(raw: &RawLimit, whole: &Span, sink: &mut Sink) -> Option<Algorit
         let unit = or_report(field.value.on_calendar(), &field.span, sink)?;
         let zone = raw.time_zone.as_ref().map(|zone| Arc::clone(&zone.value));
         let zone = zone.unwrap_or_else(|| Arc::from("UTC"));
-        Window::Calendar(Calendar { unit, zone })
+        let anchor = match &raw.anchor {
+            Some(anchor) => or_report(anchor.value.of(unit), &anchor.span, sink)?,
+            None => Anchor::UnitStart,
+        };
+        Window::Calendar(Calendar { unit, zone, anchor })
     } else {
         if let Some(zone) = &raw.time_zone {
             let message = "a time zone means something on the calendar only: write `align: calendar`, or leave it out";
             sink.problem(&zone.span, message);
+            return None;
+        }
+        if let Some(anchor) = &raw.anchor {
+            let message = "an anchor means something on the calendar only: write `align: calendar`, or leave it out";
+            sink.problem(&anchor.span, message);
             return None;
         }
         Window::FirstRequest(or_report(field.value.in_window(), &field.span, sink)?)

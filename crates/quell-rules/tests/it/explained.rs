@@ -449,6 +449,22 @@ fn every_algorithm_in_words() {
             "fixed_window 5/h from the first request",
         ),
         (
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 2026-01-31",
+            "fixed_window 5 per calendar month from day 31 in UTC",
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/year, align: calendar, anchor: 04-06, time_zone: Europe/London",
+            "fixed_window 5 per calendar year from 04-06 in Europe/London",
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/week, align: calendar, anchor: thursday",
+            "fixed_window 5 per calendar week from thursday in UTC",
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/day, align: calendar, anchor: \"20:00\"",
+            "fixed_window 5 per calendar day from 20:00 in UTC",
+        ),
+        (
             "algorithm: sliding_window, limit: 30/250ms",
             "sliding_window 30/250ms in 10 segments",
         ),
@@ -586,6 +602,13 @@ fn windows_and_permits_in_numbers() {
             serde_json::json!({
                 "limit": 5, "window": "month", "align": "calendar", "time_zone": "UTC",
                 "on_expiry": "charge",
+            }),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 2026-01-31",
+            serde_json::json!({
+                "limit": 5, "window": "month", "align": "calendar", "time_zone": "UTC",
+                "anchor": "31", "on_expiry": "charge",
             }),
         ),
         (

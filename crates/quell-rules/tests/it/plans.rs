@@ -112,7 +112,7 @@ fn mistakes_in_plans_say_what_to_write() {
         ),
         (
             "{ \"\": { api: { rate: 1/s } } }",
-            "f:2:14: plans.: an empty plan name: write a name",
+            "f:2:10: plans: a single value in place of a name: write a name",
         ),
     ] {
         assert_eq!(mistakes(plans), [expected], "{plans}");

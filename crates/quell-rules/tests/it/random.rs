@@ -76,6 +76,8 @@ const PIECES: &[&str] = &[
     "fixed_window",
     "align: calendar",
     "time_zone: ",
+    "anchor: ",
+    "2026-01-31",
     "Europe/Berlin",
     "expect: ",
     "tests: ",

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::fixed_window::{Anchor, CalendarUnit, Weekday};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::cost::Cost;
@@ -218,6 +218,42 @@ fn windows_mean_what_they_say() {
                 .build(),
         ),
     ]);
+}
+
+#[test]
+fn anchors_mean_what_they_say() {
+    let (day, week) = (CalendarUnit::Day, CalendarUnit::Week);
+    let (month, year) = (CalendarUnit::Month, CalendarUnit::Year);
+    let date = |month, day| Anchor::DayOfYear { month, day };
+    let thursday = Anchor::Weekday(Weekday::Thursday);
+    for (window, written, unit, anchor) in [
+        ("month", "17", month, Anchor::DayOfMonth(17)),
+        ("month", "\"17\"", month, Anchor::DayOfMonth(17)),
+        ("month", "2026-01-31", month, Anchor::DayOfMonth(31)),
+        ("year", "2026-01-31", year, date(1, 31)),
+        ("year", "2024-02-29", year, date(2, 29)),
+        ("year", "04-06", year, date(4, 6)),
+        ("week", "thursday", week, thursday),
+        ("week", "2026-11-26", week, thursday),
+        ("day", "\"20:00\"", day, Anchor::TimeOfDay(1_200)),
+        ("day", "20:00", day, Anchor::TimeOfDay(1_200)),
+        ("day", "8:05", day, Anchor::TimeOfDay(485)),
+        // Where the unit begins.
+        ("month", "1", month, Anchor::UnitStart),
+        ("year", "2026-01-01", year, Anchor::UnitStart),
+        ("week", "monday", week, Anchor::UnitStart),
+        ("day", "\"00:00\"", day, Anchor::UnitStart),
+    ] {
+        let said = rule(&format!(
+            "algorithm: fixed_window, align: calendar, limit: 5/{window}, anchor: {written}"
+        ));
+        let limit = Limit::calendar_window(5, unit, "UTC").anchor(anchor);
+        assert_eq!(
+            said.effect,
+            Effect::Limit(limit.build().unwrap()),
+            "{written}"
+        );
+    }
 }
 
 #[test]

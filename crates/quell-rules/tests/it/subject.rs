@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Unit, Zoned, ZonedRound};
 use quell_core::actual::CostOrigin;
-use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit};
+use quell_core::algorithm::fixed_window::{Anchor, Calendar, CalendarUnit};
 use quell_core::algorithm::{At, Edges};
 use quell_core::charge::{self, Action, Charge, Entry, LimitSet, Operation};
 use quell_core::claim::{self, Claim};
@@ -263,9 +264,14 @@ impl CalendarEdges for Berlin {
     fn edges(&self, calendar: &Calendar, wall: Wall) -> Edges {
         let zone = TimeZone::get(&calendar.zone).unwrap();
         let now = Timestamp::from_nanosecond(i128::from(wall.as_nanos())).unwrap();
-        let start = start_of(&now.to_zoned(zone), calendar.unit);
-        let end = next(&start, calendar.unit);
-        let next_end = next(&end, calendar.unit);
+        let now = now.to_zoned(zone);
+        let [start, end, next_end] = if calendar.anchor == Anchor::UnitStart {
+            let start = start_of(&now, calendar.unit);
+            let end = next(&start, calendar.unit);
+            [start.clone(), end.clone(), next(&end, calendar.unit)]
+        } else {
+            anchored(&now, calendar.anchor)
+        };
         let wall = |zoned: Zoned| {
             let nanos = zoned.timestamp().as_nanosecond();
             Wall::from_nanos(u64::try_from(nanos).unwrap_or(0))
@@ -276,6 +282,37 @@ impl CalendarEdges for Berlin {
             next_end: wall(next_end),
         }
     }
+}
+
+/// The last edge up to `now`, and the two after it: a walk over days.
+fn anchored(now: &Zoned, anchor: Anchor) -> [Zoned; 3] {
+    let is_day = |date: Date, day: u8| {
+        let day = i8::try_from(day).unwrap();
+        date.day() == day.min(date.days_in_month())
+    };
+    let begins = |date: Date| match anchor {
+        Anchor::Weekday(day) => date.weekday().to_monday_zero_offset() == day as i8,
+        Anchor::DayOfMonth(day) => is_day(date, day),
+        Anchor::DayOfYear { month, day } => {
+            date.month().unsigned_abs() == month && is_day(date, day)
+        }
+        Anchor::UnitStart | Anchor::TimeOfDay(_) => true,
+    };
+    let minute = match anchor {
+        Anchor::TimeOfDay(minute) => i64::from(minute),
+        _ => 0,
+    };
+    let edge = |date: Date| {
+        let time = date.at(0, 0, 0, 0) + minute.minutes();
+        time.to_zoned(now.time_zone().clone()).unwrap()
+    };
+    let mut date = now.date().tomorrow().unwrap();
+    while !begins(date) || edge(date) > *now {
+        date = date.yesterday().unwrap();
+    }
+    let mut edges = (0..800).map(|days| date + days.days());
+    let mut next = || edge(edges.by_ref().find(|date| begins(*date)).unwrap());
+    [next(), next(), next()]
 }
 
 fn start_of(now: &Zoned, unit: CalendarUnit) -> Zoned {

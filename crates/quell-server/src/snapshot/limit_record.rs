@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell_core::algorithm::Algorithm;
-use quell_core::algorithm::fixed_window::{Calendar, CalendarUnit, FixedWindow, Window};
+use quell_core::algorithm::fixed_window::{
+    Anchor, Calendar, CalendarUnit, FixedWindow, Weekday, Window,
+};
 use quell_core::algorithm::sliding_log::SlidingLog;
 use quell_core::algorithm::sliding_window::SlidingWindow;
 use quell_core::algorithm::token_bucket::TokenBucket;
@@ -58,6 +60,25 @@ enum AlgorithmRecord {
         warm_up: Duration,
         cold_factor: u32,
     },
+    /// A calendar window with an anchor.
+    AnchoredWindow {
+        limit: u64,
+        #[serde(with = "UnitRecord")]
+        unit: CalendarUnit,
+        zone: String,
+        overdraft: bool,
+        anchor: AnchorRecord,
+    },
+}
+
+/// The anchor of a calendar window.
+#[derive(Serialize, Deserialize)]
+enum AnchorRecord {
+    TimeOfDay(u16),
+    /// Days after Monday.
+    Weekday(u8),
+    DayOfMonth(u8),
+    DayOfYear(u8, u8),
 }
 
 /// The numbers that every token bucket has; the variant says the rest.
@@ -184,12 +205,24 @@ impl AlgorithmRecord {
                 overdraft,
             }) => match window {
                 Window::FirstRequest(window) => Self::FixedWindow(limit, window),
-                Window::Calendar(Calendar { unit, zone }) => Self::CalendarWindow {
-                    limit,
-                    unit,
-                    zone: zone.as_ref().to_owned(),
-                    overdraft,
-                },
+                Window::Calendar(Calendar { unit, zone, anchor }) => {
+                    let zone = zone.as_ref().to_owned();
+                    match AnchorRecord::new(anchor) {
+                        None => Self::CalendarWindow {
+                            limit,
+                            unit,
+                            zone,
+                            overdraft,
+                        },
+                        Some(anchor) => Self::AnchoredWindow {
+                            limit,
+                            unit,
+                            zone,
+                            overdraft,
+                            anchor,
+                        },
+                    }
+                }
             },
             Algorithm::SlidingWindow(window) => Self::SlidingWindow(window),
             Algorithm::SlidingLog(log) => Self::SlidingLog(log),
@@ -234,8 +267,44 @@ impl AlgorithmRecord {
                 window.overdraft = overdraft;
                 window.into()
             }
+            Self::AnchoredWindow {
+                limit,
+                unit,
+                zone,
+                overdraft,
+                anchor,
+            } => {
+                let window = Limit::calendar_window(limit, unit, &zone);
+                let mut window = window.anchor(anchor.read()?);
+                window.overdraft = overdraft;
+                window.into()
+            }
             Self::SlidingWindow(window) => window.into(),
             Self::SlidingLog(log) => log.into(),
+        })
+    }
+}
+
+impl AnchorRecord {
+    const fn new(anchor: Anchor) -> Option<Self> {
+        Some(match anchor {
+            Anchor::UnitStart => return None,
+            Anchor::TimeOfDay(minute) => Self::TimeOfDay(minute),
+            Anchor::Weekday(day) => Self::Weekday(day as u8),
+            Anchor::DayOfMonth(day) => Self::DayOfMonth(day),
+            Anchor::DayOfYear { month, day } => Self::DayOfYear(month, day),
+        })
+    }
+
+    fn read(self) -> Result<Anchor, LimitError> {
+        Ok(match self {
+            Self::TimeOfDay(minute) => Anchor::TimeOfDay(minute),
+            Self::Weekday(day) => {
+                let day = Weekday::ALL.get(usize::from(day));
+                Anchor::Weekday(*day.ok_or(LimitError::Anchor)?)
+            }
+            Self::DayOfMonth(day) => Anchor::DayOfMonth(day),
+            Self::DayOfYear(month, day) => Anchor::DayOfYear { month, day },
         })
     }
 }
@@ -243,6 +312,20 @@ impl AlgorithmRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn anchored(unit: CalendarUnit, anchor: Anchor) -> Result<Limit, LimitError> {
+        let window = Limit::calendar_window(5, unit, "Europe/Berlin");
+        window.anchor(anchor).overdraft().build()
+    }
+
+    /// Snapshots of servers that knew no anchors are read.
+    #[test]
+    fn a_calendar_window_without_an_anchor_keeps_its_bytes() {
+        let limit = Limit::calendar_window(5, CalendarUnit::Month, "UTC").build();
+        let record = LimitRecord::from_limit(&limit.unwrap()).unwrap();
+        let bytes = postcard::to_stdvec(&record.algorithm).unwrap();
+        assert_eq!(bytes, [4, 5, 5, 3, b'U', b'T', b'C', 0]);
+    }
 
     #[test]
     fn every_limit_is_read_as_it_was_written() {
@@ -262,6 +345,10 @@ mod tests {
             Limit::leaky_bucket(rate).burst(5).delay_after(2).build(),
             Limit::fixed_window(u64::MAX, second).build(),
             Limit::calendar_window(5, CalendarUnit::Month, "Europe/Berlin").build(),
+            anchored(CalendarUnit::Day, Anchor::TimeOfDay(1_200)),
+            anchored(CalendarUnit::Week, Anchor::Weekday(Weekday::Sunday)),
+            anchored(CalendarUnit::Month, Anchor::DayOfMonth(31)),
+            anchored(CalendarUnit::Year, Anchor::DayOfYear { month: 2, day: 29 }),
             Limit::sliding_window(5, second).segments(3).build(),
             Limit::sliding_log(5, second).max_entries(7).build(),
             Limit::sliding_log(50, second).max_entries(7).build(),

@@ -6,6 +6,7 @@
 )]
 
 mod alone;
+mod calendar_edges;
 mod directory_rules;
 mod examples;
 mod hold_bans;

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock};
+use quell::limit::{Anchor, CalendarUnit};
 use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_conformance::{
-    exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets, overdraws_as_model,
-    same_as_model,
+    anchors_as_model, exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets,
+    new_anchors_give_no_second_budget, overdraws_as_model, random_anchors_give_no_second_budget,
+    reservations_follow_a_new_anchor, same_as_model,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -36,6 +38,54 @@ async fn what_is_held_is_listed() {
 async fn holds_as_the_model_does() {
     for seed in 0..60 {
         holds_as_model(MemoryStore::new(), seed, 1_500).await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_anchor_gives_no_second_budget() {
+    new_anchors_give_no_second_budget(MemoryStore::new()).await;
+    for seed in 0..60 {
+        random_anchors_give_no_second_budget(MemoryStore::new(), seed, 500).await;
+    }
+}
+
+/// Each change counts at its instant, although nobody called before the old window ended.
+#[tokio::test]
+async fn a_new_anchor_counts_from_its_instant_without_a_call() {
+    let monthly = |day| {
+        let window = Limit::calendar_window(100, CalendarUnit::Month, "UTC");
+        per_user(window.anchor(Anchor::DayOfMonth(day)).build().unwrap())
+    };
+    let day = |day: u64| Now::from_nanos((1_767_225_600 + day * 86_400) * 1_000_000_000);
+    let clock = Arc::new(ManualClock::new(day(9)));
+    let limiter = Limiter::builder(MemoryStore::new()).clock(Arc::clone(&clock) as _);
+    let limiter = limiter.build();
+    limiter.set_rules(monthly(1)).unwrap();
+    let query = |cost| {
+        Query::new("d")
+            .entry("user", "ann")
+            .cost(Cost::new(cost).unwrap())
+    };
+    assert!(limiter.try_acquire(&query(80)).await.unwrap().is_allow());
+    clock.set(day(19));
+    limiter.set_rules(monthly(15)).unwrap();
+    // February 2, and 15.
+    for (later, left) in [(32, 20), (45, 100)] {
+        clock.set(day(later));
+        let verdict = limiter.peek(&query(1)).await.unwrap();
+        assert_eq!(verdict.remaining, Some(left));
+    }
+}
+
+#[tokio::test]
+async fn reservations_are_settled_under_a_new_anchor() {
+    reservations_follow_a_new_anchor(MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn anchors_change_as_in_the_model() {
+    for seed in 0..60 {
+        anchors_as_model(MemoryStore::new(), seed, 600).await;
     }
 }
 

@@ -32,6 +32,8 @@ local function moved_mark(from, ask, mark, part)
     return mono, min(ticked(from, min(mark, mono), part).used, to.limit)
   elseif from.kind == SEGMENTS and not (from.a == to.a and from.b == to.b and from.n == to.n) then
     return segment_of(to, min(segment_start(from, mark + 1) - 1, mono)), 0
+  elseif from.kind == CALENDAR and from.calendar ~= to.calendar and mark > wall then
+    return window_end(ask), part
   end
   return mark, part
 end
@@ -68,7 +70,11 @@ local function carry_state(state, ask)
   local counts = known or #(state.versions or {}) > 0 or state.holds.n > 0
     or versions.rest_of(before, kept) > 0
   local usage
-  if known then usage = known.u or nil
+  if known then
+    usage = known.u or nil
+    if versions.is_moved(from, to) then
+      usage = versions.larger(ask, usage, versions.converted(before, versions.copied(kept), ask))
+    end
   else
     -- A copy, because the conversion changes the original.
     kept = versions.copied(kept)

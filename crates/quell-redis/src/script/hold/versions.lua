@@ -74,24 +74,49 @@ local function forget_versions(state)
   state.versions = #kept > 0 and kept or nil
 end
 
+local function are_over(holds)
+  for i = 1, holds.n do
+    if holds.due[i] > mono then return false end
+  end
+  return holds.waiting == 0
+end
+
 function versions.forget_at_rest(state)
-  if state.versions and state.holds.n == 0 and versions.rest(state) == 0
+  if state.versions and are_over(state.holds) and versions.rest(state) == 0
     and versions.rest_of(state.ask, state.usage) == 0 then
     state.versions = nil
   end
+end
+
+-- Whether both count windows of one calendar unit, with other edges.
+function versions.is_moved(from, to)
+  return from.kind == CALENDAR and to.kind == CALENDAR and from.calendar ~= to.calendar
+    and byte(from.calendar, 1) == byte(to.calendar, 1)
+end
+
+-- The larger of two counts of the current window.
+function versions.larger(ask, one, other)
+  one, other = settle_plain(ask, one), settle_plain(ask, other)
+  return one and one.used > (other and other.used or 0) and one or other
 end
 
 -- Counts a charge under all other versions too, each at most until it is full.
 function versions.count(state, units)
   if not state.versions or units == 0 then return end
   forget_versions(state)
+  local kept = {}
   for _, version in ipairs(state.versions or {}) do
     local known = versions.ask_of(version, state.ask)
     version.t = min(version.t, mono)
     local usage = settle_plain(known, version.u or nil)
-    usage = settle_plain(known, take_units(known, usage, units))
-    version.u = usage or false
+    -- Where the next window of another calendar ends is not known.
+    if usage or not versions.is_moved(known.limit, state.ask.limit) then
+      usage = settle_plain(known, take_units(known, usage, units))
+      version.u = usage or false
+      insert(kept, version)
+    end
   end
+  state.versions = #kept > 0 and kept or nil
 end
 
 function versions.take(state, ask)

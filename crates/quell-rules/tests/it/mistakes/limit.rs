@@ -287,6 +287,84 @@ pub(super) const TABLE: &[Mistake] = &[
         ],
     ),
     (
+        "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 32",
+        &["3:82: rules[0].anchor: `32` is no day of a month: write 1 to 31"],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 0",
+        &["3:82: rules[0].anchor: `0` is no day of a month: write 1 to 31"],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 2026-02-30",
+        &["3:82: rules[0].anchor: `2026-02-30` is no date: write one such as `2026-01-31`"],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/year, align: calendar, anchor: 31-01",
+        &["3:81: rules[0].anchor: `31-01` is no date: write one such as `2026-01-31`"],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/day, align: calendar, anchor: 24:00",
+        &[
+            "3:80: rules[0].anchor: `24:00` is no time of a day: write 00:00 to 23:59, such as `20:00`",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/week, align: calendar, anchor: Thursday",
+        &[
+            "3:81: rules[0].anchor: unknown anchor `Thursday`, did you mean `thursday`? write a day of the month such as `17`, a date such as `2026-01-31`, a weekday such as `thursday`, or a time such as `\"20:00\"`",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: first",
+        &[
+            "3:82: rules[0].anchor: unknown anchor `first`: write a day of the month such as `17`, a date such as `2026-01-31`, a weekday such as `thursday`, or a time such as `\"20:00\"`",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/year, align: calendar, anchor: 17",
+        &["3:81: rules[0].anchor: a year begins on a date: write one such as `2026-01-31`"],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: thursday",
+        &[
+            "3:82: rules[0].anchor: a month begins on a day: write 1 to 31, or a date such as `2026-01-31`",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/week, align: calendar, anchor: 20:00",
+        &[
+            "3:81: rules[0].anchor: a week begins on a weekday: write one such as `thursday`, or a date",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/day, align: calendar, anchor: 2026-01-31",
+        &["3:80: rules[0].anchor: a day begins at a time: write one such as `\"20:00\"`"],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/h, align: calendar, anchor: 00:30",
+        &[
+            "3:78: rules[0].anchor: the windows of a calendar hour have no anchor: leave it out, or write a window of a day, week, month or year",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/day, anchor: \"20:00\"",
+        &[
+            "3:63: rules[0].anchor: an anchor means something on the calendar only: write `align: calendar`, or leave it out",
+        ],
+    ),
+    (
+        "algorithm: sliding_window, limit: 5/day, anchor: 17",
+        &[
+            "3:65: rules[0].anchor: `anchor` belongs to fixed_window, and this is a sliding_window: leave it out, or write `algorithm: fixed_window`",
+        ],
+    ),
+    (
+        "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 17, overrides: [{when: {a: b}, anchor: sunday}]",
+        &[
+            "3:121: rules[0].overrides[0].anchor: a month begins on a day: write 1 to 31, or a date such as `2026-01-31`",
+        ],
+    ),
+    (
         "algorithm: fixed_window, limit: 5/day, align: calendar, time_zone: Europe/Berln",
         &[
             "3:83: rules[0].time_zone: unknown time zone `Europe/Berln`, did you mean `Europe/Berlin`? write an IANA name",

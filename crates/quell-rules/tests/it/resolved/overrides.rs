@@ -1,6 +1,6 @@
 //! An override inherits the fields that it does not set from its rule.
 
-use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::fixed_window::{Anchor, CalendarUnit};
 use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::ban::Ban;
 use quell_core::limit::Limit;
@@ -74,6 +74,7 @@ fn overrides_of_buckets_take_over_what_they_do_not_say() {
 
 #[test]
 fn overrides_of_windows_take_over_what_they_do_not_say() {
+    let monthly = |limit| Limit::calendar_window(limit, CalendarUnit::Month, "UTC");
     check_overrides(vec![
         (
             "algorithm: fixed_window, limit: 5/min",
@@ -89,6 +90,24 @@ fn overrides_of_windows_take_over_what_they_do_not_say() {
             "algorithm: fixed_window, limit: 5/day, align: calendar, time_zone: Asia/Tokyo",
             "limit: 7",
             Limit::calendar_window(7, CalendarUnit::Day, "Asia/Tokyo").build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 17",
+            "limit: 7/month",
+            monthly(7).anchor(Anchor::DayOfMonth(17)).build(),
+        ),
+        (
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 17",
+            "anchor: 2026-01-31, time_zone: Asia/Tokyo",
+            Limit::calendar_window(5, CalendarUnit::Month, "Asia/Tokyo")
+                .anchor(Anchor::DayOfMonth(31))
+                .build(),
+        ),
+        // Another window takes no anchor.
+        (
+            "algorithm: fixed_window, limit: 5/month, align: calendar, anchor: 17",
+            "limit: 7/day",
+            Limit::calendar_window(7, CalendarUnit::Day, "UTC").build(),
         ),
         (
             "algorithm: sliding_window, limit: 5/min, segments: 6",
