@@ -32,12 +32,15 @@ use std::future::Future;
 use std::pin::Pin;
 
 mod change;
+mod embedded;
 mod json;
+mod key;
 mod page;
 mod position;
 mod record;
 
 pub use change::{AppliedChange, ApplyOutcome, Change, Changes, check_batch};
+pub use embedded::{EmbeddedOptions, EmbeddedOverrides};
 pub use page::{Cursor, OverrideFilter, Page, RuleFilter};
 pub use position::Position;
 pub use record::{InvalidOverride, OverrideId, Prorated, StoredNumbers, StoredOverride};

@@ -20,6 +20,9 @@ use super::{
     Prorated, StoredNumbers, StoredOverride,
 };
 
+/// How the JSON of an override begins that is not stored.
+pub(super) const UNWRITTEN: &str = "{\"revision\":0";
+
 /// Every rule.
 const STAR: &str = "*";
 
@@ -160,6 +163,14 @@ pub(super) fn read_change(text: &[u8]) -> Result<AppliedChange, InvalidOverride>
         revision: record.revision,
     };
     stored.check().map(|()| AppliedChange::Put(stored))
+}
+
+/// The revision in the JSON of an override, of which nothing else is read.
+pub(super) fn revision(text: &[u8]) -> Option<u64> {
+    let (known, _) = UNWRITTEN.split_at(UNWRITTEN.len() - 1);
+    let rest = text.strip_prefix(known.as_bytes())?;
+    let digits = rest.split(|byte| !byte.is_ascii_digit()).next()?;
+    str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// A JSON object without the room between its parts; `None` if the text is none.
@@ -341,6 +352,9 @@ mod tests {
             \"reason\":\"sale\",\"by\":\"ann\",\"at\":\"2020-09-13T12:26:40.5Z\"}";
         assert_eq!(text, expected);
         assert_eq!(StoredOverride::from_json(text.as_bytes()), Ok(boost()));
+        assert_eq!(text, format!("{{\"revision\":7{}", boost().to_json_tail()));
+        assert_eq!(revision(text.as_bytes()), Some(7));
+        assert_eq!(revision(b"{\"revision\":"), None);
     }
 
     #[test]

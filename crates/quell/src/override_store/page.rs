@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
 use super::{OverrideId, StoredNumbers, StoredOverride};
 
 /// The longest cursor, in bytes: the longest id, encoded.
@@ -88,6 +91,18 @@ impl Cursor {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let fits = !text.is_empty() && text.len() <= MAX_CURSOR;
         (fits && text.bytes().all(is_plain)).then(|| Self(text.into()))
+    }
+
+    /// The cursor that a store writes for a place.
+    #[must_use]
+    pub fn from_bytes(place: &[u8]) -> Self {
+        Self(URL_SAFE_NO_PAD.encode(place).into())
+    }
+
+    /// The place that a store wrote; `None` if it is none.
+    #[must_use]
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        URL_SAFE_NO_PAD.decode(&*self.0).ok()
     }
 
     /// Its text: letters, digits, `-` and `_`.

@@ -208,6 +208,18 @@ impl StoredOverride {
         json::put(self)
     }
 
+    /// The JSON as it goes on after `{"revision":7`, for a store that sets the revision as it writes.
+    #[must_use]
+    pub fn to_json_tail(&self) -> String {
+        let unwritten = Self {
+            revision: 0,
+            ..self.clone()
+        };
+        let mut text = unwritten.to_json();
+        text.drain(..json::UNWRITTEN.len());
+        text
+    }
+
     /// Reads [`to_json`](Self::to_json), also with fields that are not known here, in another order, or missing:
     /// only the domain and the numbers have to be there.
     ///

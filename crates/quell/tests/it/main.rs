@@ -7,6 +7,7 @@
 
 mod alone;
 mod directory_rules;
+mod embedded_overrides;
 mod examples;
 mod hold_bans;
 mod holds;
