@@ -54,11 +54,11 @@ pub async fn same_as_map(store: &dyn OverrideStore, seed: u64, steps: usize) {
             1 => {
                 let filter = random_filter(&mut random);
                 let most = 1 + random.index(9);
-                let found = sorted(list_all(store, Some(&filter), most).await);
+                let found = list_all(store, Some(&filter), most).await;
                 let expected = model.overrides.values();
                 let expected = expected.filter(|stored| filter.matches(stored)).cloned();
                 let expected: Vec<_> = expected.collect();
-                assert_eq!(found, expected, "{at}: {filter:?}");
+                assert_same(found, &expected, &format!("{at}: {filter:?}"));
             }
             // One that has everything up to here, and goes on later.
             2 => followers.push(Follower::new(position(store).await, model.all())),
@@ -66,24 +66,28 @@ pub async fn same_as_map(store: &dyn OverrideStore, seed: u64, steps: usize) {
                 let late = random.index(followers.len());
                 if let Some(follower) = followers.get_mut(late) {
                     follower.follow(store).await;
-                    assert_eq!(follower.overrides(), model.all(), "{at}");
+                    assert_same(follower.overrides(), &model.all(), &at);
                     assert_eq!(follower.position(), &position(store).await, "{at}");
                 }
             }
             _ => {}
         }
     }
-    let all = sorted(list_all(store, None, 10).await);
-    assert_eq!(all, model.all(), "seed {seed}");
+    let end = format!("seed {seed}, at the end");
+    assert_same(list_all(store, None, 10).await, &model.all(), &end);
     for mut follower in followers {
         follower.follow(store).await;
-        assert_eq!(follower.overrides(), model.all(), "seed {seed}");
+        assert_same(follower.overrides(), &model.all(), &end);
     }
 }
 
-fn sorted(mut list: Vec<StoredOverride>) -> Vec<StoredOverride> {
-    list.sort_by(|one, other| one.id.cmp(&other.id));
-    list
+/// Overrides in any order are those that are expected in the order of the ids; else the first that is not is named.
+fn assert_same(mut found: Vec<StoredOverride>, expected: &[StoredOverride], at: &str) {
+    found.sort_by(|one, other| one.id.cmp(&other.id));
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected, "{at}");
+    }
+    assert_eq!(found.len(), expected.len(), "{at}");
 }
 
 /// The shortest store that is right.
