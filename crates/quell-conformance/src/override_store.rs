@@ -269,8 +269,7 @@ pub async fn a_batch_that_fails_changes_nothing(store: &dyn OverrideStore) {
 /// If the store does not do what [`OverrideStore`] says.
 pub async fn of_concurrent_writers_one_wins(open: impl Fn() -> Arc<dyn OverrideStore>) {
     let id = tenant("api", "acme");
-    let mut seen = 0;
-    for _ in 0..5 {
+    for seen in 0..5 {
         let mut racing = Vec::new();
         for number in 0..20 {
             let (store, id) = (open(), id.clone());
@@ -288,10 +287,9 @@ pub async fn of_concurrent_writers_one_wins(open: impl Fn() -> Arc<dyn OverrideS
         });
         let won: Vec<u64> = won.collect();
         assert_eq!(won, [seen + 1], "{ends:?}");
-        seen += 1;
         let told = Ok(ApplyOutcome::Conflict {
             index: 0,
-            current: seen,
+            current: seen + 1,
         });
         assert_eq!(ends.iter().filter(|end| **end == told).count(), 19);
     }
@@ -335,6 +333,40 @@ pub async fn concurrent_writers_lose_nothing(open: impl Fn() -> Arc<dyn Override
     let mut stored = list_all(&*store, None, 100).await;
     stored.sort_by(|one, other| one.id.cmp(&other.id));
     assert_eq!(follower.overrides(), stored);
+}
+
+/// Large overrides come in answers that are bounded, and all come. Begins in an empty store.
+///
+/// # Panics
+/// If the store does not do what [`OverrideStore`] says.
+pub async fn large_overrides_come_in_parts(store: &dyn OverrideStore) {
+    const COUNT: usize = 2_500;
+    let fields = format!("{{\"a\":\"{}\"}}", "x".repeat(4_000));
+    let fields = StoredNumbers::Fields(fields.into());
+    apply(store, &[put(&tenant("api", "first"), rate(1), None)]).await;
+    let since = position(store).await;
+    let all =
+        (1..COUNT).map(|number| put(&tenant("api", &number.to_string()), fields.clone(), None));
+    let all: Vec<_> = all.collect();
+    for batch in all.chunks(500) {
+        apply(store, batch).await;
+    }
+    let page = store.all(None, COUNT).await;
+    let page = page.unwrap_or_else(|error| unreachable!("{error}"));
+    assert!((1..COUNT / 2).contains(&page.overrides.len()));
+    assert_ne!(page.next, None);
+    assert_eq!(list_all(store, None, COUNT).await.len(), COUNT);
+    let filter = OverrideFilter::domain("shop");
+    assert_eq!(list_all(store, Some(&filter), COUNT).await.len(), COUNT);
+    match store.changes(&since, COUNT).await {
+        Ok(Changes::Since { changes, .. }) => {
+            assert!((1..COUNT / 2).contains(&changes.len()));
+        }
+        other => unreachable!("{other:?}"),
+    }
+    let mut follower = Follower::new(since, Vec::new());
+    follower.follow(store).await;
+    assert_eq!(follower.overrides().len(), COUNT - 1);
 }
 
 /// Pages list each override once that nobody touches meanwhile, and none twice. Begins in an empty store.

@@ -7,14 +7,18 @@
 //! * `..:log` is a stream with the fingerprint of what changed, under the revision and the tag: its entries are found by
 //!   both, so a replica that lacked the last writes, or an older dump, is noticed. It keeps some 100,000 changes.
 //!
+//! A batch is one script call, and the server answers nobody else meanwhile: 10,000 changes took 50 to 160 ms on a busy
+//! machine with two cores, 500 some 3 ms. Who can do without all or none writes smaller batches.
+//!
 //! A list is in the order of the fingerprints, which means nothing to people. Scripts see all keys on a cluster too,
 //! because of the tag; so all overrides lie on one of its servers. Nothing expires.
 
 use std::time::Duration;
 
 use quell::override_store::{
-    ApplyOutcome, Change, Changes, Cursor, MAX_OVERRIDE_PAGE, OverrideFilter, OverrideId,
-    OverrideStore, OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting, check_batch,
+    ApplyOutcome, Change, Changes, Cursor, MAX_OVERRIDE_PAGE, MAX_OVERRIDE_PAGE_BYTES,
+    OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page, Position, Reply,
+    StoredOverride, Waiting, check_batch,
 };
 use tokio::time::sleep;
 
@@ -52,9 +56,6 @@ const MAX_LOOKS: usize = 10_000;
 
 /// Changes that one script call reads.
 const MAX_CHANGES: usize = 1_000;
-
-/// The most bytes of overrides that one script call answers; one override is answered in any case.
-const MAX_BYTES: usize = 4 * 1_024 * 1_024;
 
 /// The overrides in a Redis.
 #[derive(Debug)]
@@ -107,10 +108,11 @@ impl RedisOverrides {
         let (mut page, mut looked, mut bytes) = (Page::default(), 0, 0);
         loop {
             let missing = most - page.overrides.len();
-            let numbers = [place.bucket, missing, LOOKS, MAX_BYTES].map(|it| it.to_string());
-            let [bucket, missing, looks, most_bytes] = numbers.map(String::into_bytes);
+            let room = MAX_OVERRIDE_PAGE_BYTES - bytes;
+            let numbers = [place.bucket, missing, LOOKS, room].map(|number| number.to_string());
+            let [bucket, missing, looks, room] = numbers.map(String::into_bytes);
             let field = place.field.clone().into_bytes();
-            let mut arguments = vec![bucket, field, missing, looks, most_bytes];
+            let mut arguments = vec![bucket, field, missing, looks, room];
             arguments.extend(texts.clone());
             let keys = [head_key().into_bytes()];
             let listed = self.read(LIST_OVERRIDES.command(&keys, &arguments)).await?;
@@ -123,7 +125,8 @@ impl RedisOverrides {
             let Some(next) = listed.next else {
                 return Ok(page);
             };
-            if page.overrides.len() >= most || looked >= MAX_LOOKS || bytes >= MAX_BYTES {
+            let is_full = page.overrides.len() >= most || bytes >= MAX_OVERRIDE_PAGE_BYTES;
+            if is_full || looked >= MAX_LOOKS {
                 page.next = Some(next.cursor());
                 return Ok(page);
             }
@@ -207,7 +210,7 @@ impl OverrideStore for RedisOverrides {
                 since.tag().to_string(),
                 since.identity().to_string(),
                 most.clamp(1, MAX_CHANGES).to_string(),
-                MAX_BYTES.to_string(),
+                MAX_OVERRIDE_PAGE_BYTES.to_string(),
             ]
             .map(String::into_bytes);
             let command = OVERRIDE_CHANGES.command(&keys(), &arguments);

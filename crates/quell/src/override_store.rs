@@ -23,7 +23,7 @@
 //! | the fields of a limit | 4 KiB |
 //! | the reason | 500 characters |
 //! | changes of a batch | 10,000, of 32 MiB together |
-//! | overrides or changes in an answer | 10,000 |
+//! | overrides or changes in an answer | 10,000, of 4 MiB together and one more |
 //!
 //! Errors say whether something may have been written: [`OverrideStoreError`].
 
@@ -72,6 +72,9 @@ pub const MAX_OVERRIDE_BATCH_BYTES: usize = 32 * 1_024 * 1_024;
 /// The most overrides or changes in one answer, whatever is asked for.
 pub const MAX_OVERRIDE_PAGE: usize = 10_000;
 
+/// Bytes of JSON at which an answer ends early, and the list goes on with the next.
+pub const MAX_OVERRIDE_PAGE_BYTES: usize = 4 * 1_024 * 1_024;
+
 /// Future of a call to an override store.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, OverrideStoreError>> + Send + 'a>>;
 
@@ -90,8 +93,8 @@ pub trait OverrideStore: fmt::Debug + Send + Sync {
     fn get<'a>(&'a self, id: &'a OverrideId) -> Reply<'a, Option<StoredOverride>>;
 
     /// Overrides of one domain, in an order that does not change, at most `most` and [`MAX_OVERRIDE_PAGE`]; from
-    /// the beginning, or after a page. What a call costs is bounded: it looks at some ten thousand overrides, and a
-    /// page may have less than `most`, or none, and not be the last. Overrides that are written or deleted
+    /// the beginning, or after a page. What a call costs is bounded: it looks at some ten thousand overrides, and ends at
+    /// [`MAX_OVERRIDE_PAGE_BYTES`]. So a page may have less than `most`, or none, and not be the last. Overrides that are written or deleted
     /// meanwhile may be listed or not; every other one is listed once.
     ///
     /// # Errors
@@ -117,8 +120,8 @@ pub trait OverrideStore: fmt::Debug + Send + Sync {
     /// revision they expect can be repeated: they conflict if they were made.
     fn apply<'a>(&'a self, changes: &'a [Change]) -> Reply<'a, ApplyOutcome>;
 
-    /// The changes after a position in their order, at most `most` and [`MAX_OVERRIDE_PAGE`]. Of several changes of
-    /// one override perhaps only the last is there.
+    /// The changes after a position in their order, at most `most` and [`MAX_OVERRIDE_PAGE`]; fewer do not mean that
+    /// there are no more. Of several changes of one override perhaps only the last is there.
     fn changes<'a>(&'a self, since: &'a Position, most: usize) -> Reply<'a, Changes>;
 
     /// Returns when there may be another position than `seen`, at once if there is; also without a reason.

@@ -45,6 +45,12 @@ async fn a_list_is_whole_while_others_write() {
 }
 
 #[tokio::test]
+async fn large_overrides_come_in_parts() {
+    let server = Server::start(&[]);
+    override_store::large_overrides_come_in_parts(&store(&server)).await;
+}
+
+#[tokio::test]
 async fn another_history_is_noticed() {
     let server = Server::start(&[]);
     override_store::another_history_is_noticed(&store(&server)).await;

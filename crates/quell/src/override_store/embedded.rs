@@ -267,7 +267,7 @@ impl OverrideStore for EmbeddedOverrides {
         Box::pin(async move {
             if newest.wait_for(|newest| newest != seen).await.is_err() {
                 // The writer is gone, and nothing changes any more.
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         })
     }

@@ -37,6 +37,7 @@ passes! {
         override_store::a_batch_that_fails_changes_nothing(&store);
     a_list_is_whole_while_others_write(store)
         override_store::a_list_is_whole_while_others_write(&store);
+    large_overrides_come_in_parts(store) override_store::large_overrides_come_in_parts(&store);
     another_history_is_noticed(store) override_store::another_history_is_noticed(&store);
     a_change_wakes_who_waits(store) override_store::a_change_wakes_who_waits(&store, &store);
 }
@@ -222,6 +223,10 @@ fn what_was_acknowledged_is_there_after_a_kill() {
     }
 }
 
+#[expect(
+    clippy::print_stdout,
+    reason = "its parent reads what was acknowledged"
+)]
 fn write_until_killed(directory: &Path) -> ! {
     let store = EmbeddedOverrides::open(directory).unwrap();
     let store = Arc::new(store);
@@ -237,7 +242,8 @@ fn write_until_killed(directory: &Path) -> ! {
                     let name = format!("{begun}-{writer}-{number}");
                     let revision =
                         apply(&*store, &[put(&tenant("api", &name), rate(1), None)]).await;
-                    println!("written {name} {} end", revision[0].unwrap());
+                    let revision = revision[0].unwrap();
+                    println!("written {name} {revision} end");
                 }
             })
         });

@@ -39,9 +39,9 @@ for i = from, #entries do
   end
   if change then
     bytes = bytes + #change
-    if i > from and bytes > tonumber(ARGV[5]) then break end
     reply[#reply + 1] = change
   end
   reply[2] = id
+  if bytes >= tonumber(ARGV[5]) then break end
 end
 return reply

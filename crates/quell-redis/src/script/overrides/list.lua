@@ -43,7 +43,7 @@ for number = first, 4095 do
   for _, field in ipairs(fields) do
     local json = values[field]
     if matches(json) then
-      if found > 0 and (found == most or room < #json) then
+      if found > 0 and (found == most or room <= 0) then
         return finish(string.format('%.0f', number), last)
       end
       found, room = found + 1, room - #json

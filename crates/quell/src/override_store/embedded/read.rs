@@ -3,10 +3,11 @@
 use redb::{ReadTransaction, ReadableTable as _};
 
 use super::tables::{LOG, LogEntry, OVERRIDES, damaged};
+use crate::override_store::json;
 use crate::override_store::key::{self, Scope, Step};
 use crate::override_store::{
-    AppliedChange, Changes, Cursor, MAX_OVERRIDE_PAGE, OverrideFilter, Page, Position,
-    StoredOverride,
+    AppliedChange, Changes, Cursor, MAX_OVERRIDE_PAGE, MAX_OVERRIDE_PAGE_BYTES, OverrideFilter,
+    Page, Position, StoredOverride,
 };
 
 /// The most overrides that a call looks at, whether they are of its list or not: some 20 ms.
@@ -34,7 +35,7 @@ pub(super) fn page(
     let scope = Scope::new(filter);
     let mut page = Page::default();
     let (mut from, mut last) = (scope.start(after), Vec::new());
-    let mut looks = 0;
+    let (mut looks, mut bytes) = (0, 0);
     'seek: loop {
         for item in table.range(from.as_slice()..)? {
             let (key, stored) = item?;
@@ -42,7 +43,8 @@ pub(super) fn page(
             if step == Step::End {
                 return Ok(page);
             }
-            if page.overrides.len() == most || looks == MAX_LOOKS {
+            let is_full = page.overrides.len() == most || bytes >= MAX_OVERRIDE_PAGE_BYTES;
+            if is_full || looks == MAX_LOOKS {
                 page.next = Some(Cursor::from_bytes(&last));
                 return Ok(page);
             }
@@ -52,8 +54,10 @@ pub(super) fn page(
                 from = target;
                 continue 'seek;
             }
-            let stored = record(stored.value())?;
+            let json = stored.value();
+            let stored = record(json)?;
             if filter.is_none_or(|filter| filter.matches(&stored)) {
+                bytes += json.len();
                 page.overrides.push(stored);
             }
         }
@@ -79,22 +83,30 @@ pub(super) fn changes(
     if !is_known {
         return Ok(Changes::TooOld);
     }
-    let (mut changes, mut position) = (Vec::new(), since.clone());
+    let (mut changes, mut position, mut bytes) = (Vec::new(), since.clone(), 0);
     let most = most.clamp(1, MAX_OVERRIDE_PAGE);
     for item in log.range(since.revision().saturating_add(1)..)?.take(most) {
+        if bytes >= MAX_OVERRIDE_PAGE_BYTES {
+            break;
+        }
         let (revision, entry) = item?;
         let (revision, entry) = (revision.value(), LogEntry::decode(entry.value())?);
         position = position.at(revision, entry.tag);
-        let stored = overrides.get(entry.key)?;
-        let stored = stored.map(|stored| record(stored.value())).transpose()?;
-        match stored {
-            Some(stored) if stored.revision == revision => changes.push(AppliedChange::Put(stored)),
-            None if entry.is_deletion => changes.push(AppliedChange::Deleted {
-                id: key::decode(entry.key).ok_or_else(|| damaged("a key"))?,
-                revision,
-            }),
-            // A later entry is about the same override.
-            _ => {}
+        match overrides.get(entry.key)? {
+            // A later entry is about the same override, also where a deletion finds it again.
+            Some(stored) if json::revision(stored.value()) != Some(revision) => {}
+            Some(stored) => {
+                bytes += stored.value().len();
+                changes.push(AppliedChange::Put(record(stored.value())?));
+            }
+            None if entry.is_deletion => {
+                bytes += entry.key.len();
+                changes.push(AppliedChange::Deleted {
+                    id: key::decode(entry.key).ok_or_else(|| damaged("a key"))?,
+                    revision,
+                });
+            }
+            None => {}
         }
     }
     Ok(Changes::Since {
