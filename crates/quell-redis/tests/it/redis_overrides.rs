@@ -136,6 +136,14 @@ async fn a_server_that_lost_changes_is_noticed() {
     follower.follow(&store).await;
     assert_eq!(follower.overrides()[0].numbers, rate(5));
 
+    // Somebody deletes the head: revisions go on above those that are there.
+    server.command(&["DEL", "quell:overrides:1:{overrides}:head"]);
+    follower.follow(&store).await;
+    let revisions = apply(&store, &[put(&id, rate(6), None)]).await;
+    assert!(revisions[0] > Some(5), "{revisions:?}");
+    follower.follow(&store).await;
+    assert_eq!(follower.overrides()[0].numbers, rate(6));
+
     server.restart();
     let lost = follower.position().clone();
     store.wait(&lost).await;

@@ -14,7 +14,12 @@ if head then
   revision, identity = tonumber(number), name
 end
 -- Every key is read before one is written, so that a foreign one fails all changes.
-redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[2], '0')
+local logged = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[2], '0')
+if not head and logged then
+  -- The head was deleted by hand. Overrides may be left, and revisions never get smaller.
+  local time = redis.call('TIME')
+  revision = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local exists = {}
 for i = 4, #ARGV, 3 do
   local bucket = prefix .. string.sub(ARGV[i], 2, 4)
