@@ -1,4 +1,5 @@
-//! The suites that every store of limits and every store of rules ([`rule_store`]) must pass.
+//! The suites that every store of limits, every store of rules ([`rule_store`]) and every store of overrides
+//! ([`override_store`]) must pass.
 //!
 //! The core of the first is a differential test: random traces of queries, peeks, reloads, bans and clock steps run
 //! against the store and against a model that keeps every state in one map and carries use over at once.
@@ -34,6 +35,7 @@ mod learning;
 mod model;
 mod model_holds;
 mod model_ids;
+pub mod override_store;
 pub mod rule_store;
 mod rules;
 mod rungs;

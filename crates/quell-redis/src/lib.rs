@@ -33,7 +33,8 @@
 //! * [`RedisStore::with_fallback`] applies each rule's `on_failure` while the store is gone, slow or
 //!   failing over, marks such verdicts as [degraded](quell::Verdict::degraded), and charges the store
 //!   afterwards. Without it an outage is an error of every call.
-//! * [`RedisRules`] keeps rules in Redis, as versions that processes follow.
+//! * [`RedisRules`] keeps rules in Redis, as versions that processes follow, and [`RedisOverrides`] overrides of single
+//!   keys.
 //! * What it guarantees, sizing, rights and outages: `docs/redis.md`.
 //!
 //! Needs Redis 6.2, or Valkey, and a tokio runtime with time and I/O. `examples/three_limits.rs` is a
@@ -58,6 +59,7 @@ mod numbers;
 mod opcode;
 mod pointer;
 mod redis_holds;
+mod redis_overrides;
 mod redis_rules;
 mod remote;
 mod resp;
@@ -78,6 +80,7 @@ pub use opcode::StoreClock;
 // The limiter of this store.
 pub use quell;
 pub use quell_store::fallback::{FallbackNumbers, FallbackStore};
+pub use redis_overrides::RedisOverrides;
 pub use redis_rules::RedisRules;
 pub use remote::Server;
 pub use store::{DEFAULT_TIMEOUT, RedisStore, RedisStoreBuilder, SharedStore};

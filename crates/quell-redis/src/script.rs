@@ -59,6 +59,15 @@ pub(crate) static UNPAID_NODES: Script = Script::new(parts!("unpaid_nodes"));
 /// Adds a version of the rules, if the head is still the expected one.
 pub(crate) static PUSH_RULES: Script = Script::new(parts!("push_rules"));
 
+/// Makes changes of overrides, if they expect what is there.
+pub(crate) static APPLY_OVERRIDES: Script = Script::new(parts!("overrides/apply"));
+
+/// Reads changes of overrides after a position.
+pub(crate) static OVERRIDE_CHANGES: Script = Script::new(parts!("overrides/changes"));
+
+/// Lists overrides.
+pub(crate) static LIST_OVERRIDES: Script = Script::new(parts!("overrides/list"));
+
 /// A script with its hash. A server that does not know the hash gets the text.
 #[derive(Debug)]
 pub(crate) struct Script {

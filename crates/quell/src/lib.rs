@@ -194,6 +194,8 @@
 //! * `tower`: a layer for axum, tonic and any tower service ([module `tower`](tower)).
 //! * `rule-store`: the port of stores that keep rules as versions, which many processes follow
 //!   ([module `rule_store`](rule_store)).
+//! * `override-store`: the port of stores that keep overrides of single keys, which many processes follow, and such
+//!   a store in a file or in memory ([module `override_store`](override_store)).
 //!
 //! The suite that every store must pass is the crate `quell-conformance`.
 //!
@@ -203,6 +205,8 @@ pub mod calendar;
 pub mod clock;
 pub mod limit;
 pub mod observer;
+#[cfg(feature = "override-store")]
+pub mod override_store;
 pub mod rule;
 #[cfg(feature = "rule-store")]
 pub mod rule_store;

@@ -40,6 +40,7 @@ mod overload;
 mod patience;
 mod policy;
 mod processes;
+mod redis_overrides;
 mod redis_rules;
 mod returns;
 mod rights;

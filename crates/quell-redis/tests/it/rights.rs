@@ -3,9 +3,10 @@
 use quell::rule_store::RuleStore;
 use quell::store::{Action, HoldStatus};
 use quell::{Ending, Limit, Query};
+use quell_conformance::override_store::same_as_map;
 use quell_conformance::rule_store::push;
 use quell_conformance::{Carries, same_as_model_in_micros};
-use quell_redis::{RedisRules, RedisStore};
+use quell_redis::{RedisOverrides, RedisRules, RedisStore};
 
 use crate::cluster::Cluster;
 use crate::limits::{SECOND, built, limiter};
@@ -66,6 +67,7 @@ async fn everything(url: &str) {
     let book = RedisRules::new(&url.parse().unwrap());
     push(&book, None, "domain: d").await;
     assert_eq!(book.latest().await.unwrap().unwrap().number(), 1);
+    same_as_map(&RedisOverrides::new(&url.parse().unwrap()), 1, 50).await;
     let store = store().build();
     store.ping().await.unwrap();
     assert_eq!(store.warnings().await.unwrap(), [""; 0]);

@@ -8,6 +8,7 @@
 mod alone;
 mod calendar_edges;
 mod directory_rules;
+mod embedded_overrides;
 mod examples;
 mod hold_bans;
 mod holds;

@@ -98,7 +98,7 @@ pub(super) const TABLE: &[Mistake] = &[
     (
         "rate: 1/s, plan: gold",
         &[
-            "3:29: rules[0].plan: a single value does not belong here: write a map such as `{entry: plan}`",
+            "3:33: rules[0].plan: a single value does not belong here: write a map such as `{entry: plan}`",
         ],
     ),
     (

@@ -1,0 +1,258 @@
+//! Overrides in Redis pass the suite of override stores; and what only Redis can do to them.
+
+use std::sync::Arc;
+
+use quell::override_store::{Changes, Cursor, OverrideStore, OverrideStoreError, Position};
+use quell_conformance::override_store::{self, Follower, apply, put, rate, tenant};
+use quell_redis::RedisOverrides;
+use quell_testkit::proxy::{Fault, Proxy};
+
+use crate::cluster::Cluster;
+use crate::server::Server;
+
+fn store(server: &Server) -> RedisOverrides {
+    RedisOverrides::new(&server.url())
+}
+
+#[tokio::test]
+async fn the_newest_form_is_kept() {
+    let server = Server::start(&[]);
+    override_store::keeps_the_newest_form(&store(&server)).await;
+    let keys = server.command(&["KEYS", "*"]);
+    for key in keys.lines() {
+        assert!(key.starts_with("quell:overrides:1:{overrides}:"), "{key}");
+        assert_eq!(server.command(&["PTTL", key]), "-1", "nothing expires");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_overrides_in_one_slot() {
+    let cluster = Cluster::start(0);
+    let store = RedisOverrides::new(&cluster.url().parse().unwrap());
+    override_store::same_as_map(&store, 1, 100).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_fails_changes_nothing() {
+    let server = Server::start(&[]);
+    override_store::a_batch_that_fails_changes_nothing(&store(&server)).await;
+}
+
+#[tokio::test]
+async fn a_list_is_whole_while_others_write() {
+    let server = Server::start(&[]);
+    override_store::a_list_is_whole_while_others_write(&store(&server)).await;
+}
+
+#[tokio::test]
+async fn large_overrides_come_in_parts() {
+    let server = Server::start(&[]);
+    override_store::large_overrides_come_in_parts(&store(&server)).await;
+}
+
+#[tokio::test]
+async fn another_history_is_noticed() {
+    let server = Server::start(&[]);
+    override_store::another_history_is_noticed(&store(&server)).await;
+}
+
+#[tokio::test]
+async fn a_change_wakes_who_waits() {
+    let server = Server::start(&[]);
+    let [one, other] = [(); 2].map(|()| store(&server));
+    override_store::a_change_wakes_who_waits(&one, &other).await;
+}
+
+#[tokio::test]
+async fn of_concurrent_writers_one_wins() {
+    let server = Server::start(&[]);
+    let open = || Arc::new(store(&server)) as Arc<dyn OverrideStore>;
+    override_store::of_concurrent_writers_one_wins(open).await;
+}
+
+#[tokio::test]
+async fn concurrent_writers_lose_nothing() {
+    let server = Server::start(&[]);
+    let open = || Arc::new(store(&server)) as Arc<dyn OverrideStore>;
+    override_store::concurrent_writers_lose_nothing(open).await;
+}
+
+#[tokio::test]
+async fn histories_are_those_of_a_map() {
+    let server = Server::start(&[]);
+    for seed in 0..20 {
+        server.command(&["FLUSHALL"]);
+        override_store::same_as_map(&store(&server), seed, 200).await;
+    }
+}
+
+/// A follower lists everything whenever the log is too short for it.
+#[tokio::test]
+async fn histories_with_a_short_log_are_those_of_a_map() {
+    let server = Server::start(&[]);
+    server.command(&["CONFIG", "SET", "stream-node-max-entries", "2"]);
+    for seed in 100..110 {
+        server.command(&["FLUSHALL"]);
+        let store = store(&server).with_log(seed % 20 + 1);
+        override_store::same_as_map(&store, seed, 200).await;
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_changes_go() {
+    let server = Server::start(&[]);
+    override_store::the_oldest_changes_go(&store(&server).with_log(100), 100).await;
+}
+
+/// What was restored from a dump, or failed over to a replica that lacked the last writes, is another history, also when
+/// it has more changes than a follower saw.
+#[tokio::test]
+async fn a_server_that_lost_changes_is_noticed() {
+    let mut server = Server::start(&[]);
+    let store = store(&server);
+    let id = tenant("api", "acme");
+    apply(&store, &[put(&id, rate(1), None)]).await;
+    let older = server.command(&["GET", "quell:overrides:1:{overrides}:head"]);
+    apply(&store, &[put(&id, rate(2), None)]).await;
+    let mut follower = Follower::default();
+    follower.follow(&store).await;
+    let lost = follower.position().clone();
+
+    // As the server was before the second write.
+    server.command(&["SET", "quell:overrides:1:{overrides}:head", &older]);
+    let log = "quell:overrides:1:{overrides}:log";
+    let first = server.command(&["XRANGE", log, "-", "+", "COUNT", "1"]);
+    let first: Vec<&str> = first.lines().collect();
+    server.command(&["DEL", log]);
+    server.command(&["XADD", log, first[0], first[1], first[2]]);
+    store.wait(&lost).await;
+    let changes = store.changes(&lost, 10).await;
+    assert_eq!(changes, Ok(Changes::TooOld), "it has an older revision");
+    for number in 3..=5 {
+        apply(&store, &[put(&id, rate(number), None)]).await;
+    }
+    let changes = store.changes(&lost, 10).await;
+    assert_eq!(changes, Ok(Changes::TooOld), "it has the revision again");
+    follower.follow(&store).await;
+    assert_eq!(follower.overrides()[0].numbers, rate(5));
+
+    // Somebody deletes the head: revisions go on above those that are there.
+    server.command(&["DEL", "quell:overrides:1:{overrides}:head"]);
+    follower.follow(&store).await;
+    let revisions = apply(&store, &[put(&id, rate(6), None)]).await;
+    assert!(revisions[0] > Some(5), "{revisions:?}");
+    follower.follow(&store).await;
+    assert_eq!(follower.overrides()[0].numbers, rate(6));
+
+    server.restart();
+    let lost = follower.position().clone();
+    store.wait(&lost).await;
+    assert_eq!(
+        store.changes(&lost, 10).await,
+        Ok(Changes::TooOld),
+        "it is empty"
+    );
+    follower.follow(&store).await;
+    assert_eq!(
+        (follower.overrides().len(), follower.position()),
+        (0, &Position::default())
+    );
+    for number in 0..10 {
+        apply(&store, &[put(&id, rate(number), None)]).await;
+    }
+    let changes = store.changes(&lost, 10).await;
+    assert_eq!(changes, Ok(Changes::TooOld), "it is another store");
+    follower.follow(&store).await;
+    assert_eq!(follower.overrides()[0].numbers, rate(9));
+}
+
+#[tokio::test]
+async fn what_was_changed_by_hand_is_told() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let id = tenant("api", "acme");
+    apply(&store, &[put(&id, rate(1), None)]).await;
+    let keys = server.command(&["KEYS", "*:???"]);
+    let bucket = keys.lines().find(|key| !key.ends_with(":log")).unwrap();
+    let field = server.command(&["HKEYS", bucket]);
+    server.command(&["HSET", bucket, &field, "{\"revision\":1}"]);
+    let error = store.get(&id).await.unwrap_err();
+    assert!(
+        matches!(&error, OverrideStoreError::Damaged { what, .. } if what == bucket),
+        "{error}"
+    );
+    assert!(store.all(None, 10).await.is_err());
+    // A write replaces it.
+    apply(&store, &[put(&id, rate(2), Some(1))]).await;
+    assert!(store.get(&id).await.unwrap().is_some());
+
+    // A key of another kind fails all of a batch.
+    let head = server.command(&["GET", "quell:overrides:1:{overrides}:head"]);
+    server.command(&["DEL", bucket]);
+    server.command(&["LPUSH", bucket, "1"]);
+    let others = (0..50).map(|number| put(&tenant("api", &number.to_string()), rate(1), None));
+    let batch: Vec<_> = others.chain([put(&id, rate(3), None)]).collect();
+    let error = store.apply(&batch).await.unwrap_err();
+    assert!(
+        matches!(error, OverrideStoreError::NoAnswer(_)),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("Quell did not write"), "{error}");
+    assert_eq!(
+        server.command(&["GET", "quell:overrides:1:{overrides}:head"]),
+        head
+    );
+    assert_eq!(server.command(&["DBSIZE"]), "3");
+    server.command(&["DEL", bucket]);
+    server.command(&["SET", "quell:overrides:1:{overrides}:head", "7"]);
+    assert!(store.position().await.is_err());
+    let error = store.apply(&[put(&id, rate(3), None)]).await.unwrap_err();
+    assert!(error.to_string().contains("Quell did not write"), "{error}");
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_is_lost_is_told_as_unknown() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let store = RedisOverrides::new(&url.parse().unwrap());
+    let id = tenant("api", "acme");
+    assert_eq!(store.position().await, Ok(Position::default()));
+    proxy.set(Fault::LoseAnswers);
+    let error = store
+        .apply(&[put(&id, rate(1), Some(0))])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, OverrideStoreError::Unknown(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_there_says_so() {
+    let port = crate::server::free_port();
+    let url = format!("redis://me:secret@127.0.0.1:{port}");
+    let store = RedisOverrides::new(&url.parse().unwrap());
+    let change = [put(&tenant("api", "acme"), rate(1), None)];
+    for error in [
+        store.position().await.unwrap_err(),
+        store.apply(&change).await.unwrap_err(),
+    ] {
+        assert!(
+            matches!(error, OverrideStoreError::NoAnswer(_)),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.starts_with("not reachable: ") && !text.contains("secret"),
+            "{text}"
+        );
+    }
+    assert!(!format!("{store:?}").contains("secret"));
+}
+
+#[tokio::test]
+async fn a_cursor_of_another_list_is_refused() {
+    let server = Server::start(&[]);
+    let cursor = Cursor::parse("AAAA").unwrap();
+    let page = store(&server).all(Some(&cursor), 10).await;
+    assert_eq!(page, Err(OverrideStoreError::ForeignCursor));
+}
