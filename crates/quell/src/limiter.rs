@@ -33,6 +33,7 @@ use crate::waiters::Waiters;
 mod change;
 
 use change::Changing;
+pub use change::OverrideList;
 
 /// Answers queries: rules turn a query into a limit set, and a store charges all its limits or none.
 ///

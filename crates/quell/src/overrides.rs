@@ -4,7 +4,7 @@
 //! same numbers share: 32 bytes in one of [`SHARDS`] lists. A change copies one list; a call that began before it goes
 //! on with the old ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,8 +30,36 @@ pub struct KeyOverride<'a> {
     pub rule: &'a str,
     /// The entries of the rule's `per`, with the values of the key.
     pub entries: Vec<(&'a str, &'a str)>,
-    /// The numbers, of which the first applies whose time it is. None: the rules choose again.
+    /// Which of the key's overrides it is.
+    pub rank: OverrideRank,
+    /// The numbers, of which the first applies whose time it is. None: there is no such override any more.
     pub spans: Vec<Span>,
+}
+
+/// The overrides that a key can have, the first of which applies whose time it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OverrideRank {
+    /// For one rule, with an end.
+    RuleBoost,
+    /// For every rule of the domain, with an end.
+    DomainBoost,
+    /// For one rule, without an end.
+    Rule,
+    /// For every rule of the domain, without an end.
+    Domain,
+}
+
+impl OverrideRank {
+    /// The rank of an override.
+    #[must_use]
+    pub const fn new(has_end: bool, is_of_one_rule: bool) -> Self {
+        match (has_end, is_of_one_rule) {
+            (true, true) => Self::RuleBoost,
+            (true, false) => Self::DomainBoost,
+            (false, true) => Self::Rule,
+            (false, false) => Self::Domain,
+        }
+    }
 }
 
 /// Numbers from one instant to another.
@@ -60,20 +88,27 @@ struct Table {
 /// A key with its numbers.
 #[derive(Clone)]
 struct Entry {
-    key: (u64, u32),
+    key: Fingerprint,
     spans: Spans,
 }
+
+type Fingerprint = (u64, u32);
+
+/// The overrides that a list of all of them had, each a key and its rank.
+pub(crate) type Seen = HashSet<(Fingerprint, OverrideRank)>;
 
 /// The numbers of a key.
 #[derive(Clone)]
 enum Spans {
     /// The same at any time.
-    Always(Arc<Shared>),
+    Always(OverrideRank, Arc<Shared>),
     /// Behind a thin pointer, since few have these.
     Timed(Arc<Vec<Timed>>),
 }
 
+#[derive(Clone)]
 struct Timed {
+    rank: OverrideRank,
     from: Wall,
     until: Option<Wall>,
     shared: Arc<Shared>,
@@ -132,7 +167,7 @@ impl StoredOverrides for Table {
         let shard = self.shards.get(shard_of(key))?;
         let place = shard.binary_search_by_key(&key, |entry| entry.key).ok()?;
         match &shard.get(place)?.spans {
-            Spans::Always(shared) => shared.get(),
+            Spans::Always(_, shared) => shared.get(),
             Spans::Timed(all) => {
                 let mut all = all.iter();
                 let is_now = |timed: &&Timed| {
@@ -153,13 +188,13 @@ impl Table {
         }
     }
 
-    fn fingerprint(&self, key: &[u8]) -> (u64, u32) {
+    fn fingerprint(&self, key: &[u8]) -> Fingerprint {
         let hash = self.hash.of_bytes(key);
         (hash.high, hash.low)
     }
 }
 
-fn shard_of((high, _): (u64, u32)) -> usize {
+fn shard_of((high, _): Fingerprint) -> usize {
     usize::try_from(high >> 32).unwrap_or(0) % SHARDS
 }
 
@@ -184,25 +219,37 @@ pub(crate) struct Changed {
     pub(crate) changes: Changes,
 }
 
+impl Changed {
+    pub(crate) fn new(rules: &RuleSet) -> Self {
+        Self {
+            rules: rules.clone(),
+            changes: Changes::default(),
+        }
+    }
+}
+
+/// Reads numbers, and gives ids to their limits.
+pub(crate) struct Naming<'f> {
+    pub(crate) read: &'f ReadNumbers<'f>,
+    pub(crate) now: Now,
+    pub(crate) ids: &'f LimitIds,
+}
+
 impl Overrides {
     /// Number of keys that have numbers of their own.
     pub(crate) const fn keys(&self) -> usize {
         self.keys
     }
 
-    /// Replaces the numbers of keys. Keys that no rule has are left out.
+    /// Replaces overrides of keys. Keys that no rule has are left out. Those that have one are added to `seen`.
     pub(crate) fn change(
         &mut self,
         rules: &RuleSet,
         all: &[KeyOverride<'_>],
-        read: &ReadNumbers<'_>,
-        now: Now,
-        ids: &LimitIds,
+        context: &Naming<'_>,
+        mut seen: Option<&mut Seen>,
     ) -> Changed {
-        let mut changed = Changed {
-            rules: rules.clone(),
-            changes: Changes::default(),
-        };
+        let mut changed = Changed::new(rules);
         let mut table = self.table.take().unwrap_or_else(Table::new);
         let mut given_up: Vec<Arc<Shared>> = Vec::new();
         for one in all {
@@ -213,27 +260,85 @@ impl Overrides {
             let Some(key) = rules.key_of(one.domain, one.rule, &descriptor) else {
                 continue;
             };
+            let key = table.fingerprint(&key);
             let spans = one.spans.iter().map(|span| Timed {
+                rank: one.rank,
                 from: span.from.unwrap_or(Wall::ORIGIN),
                 until: span.until,
-                shared: self.share(
-                    (one.domain, one.rule),
-                    &span.numbers,
-                    read,
-                    now,
-                    ids,
-                    &mut changed,
-                ),
+                shared: self.share((one.domain, one.rule), &span.numbers, context, &mut changed),
             });
             let spans: Vec<Timed> = spans.collect();
-            let key = table.fingerprint(&key);
-            let before = replace(&mut table.shards, key, spans);
-            self.keys =
-                self.keys + usize::from(!one.spans.is_empty()) - usize::from(before.is_some());
-            given_up.extend(before.into_iter().flat_map(Spans::into_shared));
+            if let (Some(seen), false) = (&mut seen, spans.is_empty()) {
+                seen.insert((key, one.rank));
+            }
+            let is_gone = |timed: &Timed| timed.rank == one.rank;
+            given_up.extend(self.put(&mut table, key, is_gone, spans));
         }
+        self.end(table, given_up, context, changed)
+    }
+
+    /// Drops all overrides that are not in `seen`.
+    pub(crate) fn retain(&mut self, rules: &RuleSet, seen: &Seen, context: &Naming<'_>) -> Changed {
+        let changed = Changed::new(rules);
+        let Some(mut table) = self.table.take() else {
+            return changed;
+        };
+        let is_gone = |entry: &Entry| {
+            let ranks = entry.spans.all();
+            let mut ranks = ranks.iter().map(|timed| timed.rank);
+            ranks.any(|rank| !seen.contains(&(entry.key, rank)))
+        };
+        let gone = table.shards.iter().flatten().filter(|entry| is_gone(entry));
+        let gone: Vec<Fingerprint> = gone.map(|entry| entry.key).collect();
+        let mut given_up = Vec::new();
+        for key in gone {
+            let is_gone = |timed: &Timed| !seen.contains(&(key, timed.rank));
+            given_up.extend(self.put(&mut table, key, is_gone, Vec::new()));
+        }
+        self.end(table, given_up, context, changed)
+    }
+
+    /// Replaces those spans of a key that are gone, and returns what they had.
+    fn put(
+        &mut self,
+        table: &mut Table,
+        key: Fingerprint,
+        is_gone: impl Fn(&Timed) -> bool,
+        spans: Vec<Timed>,
+    ) -> impl Iterator<Item = Arc<Shared>> {
+        let shard = shard_of(key);
+        let before = table.shards.get(shard).map_or(&[][..], |shard| shard);
+        let place = before.binary_search_by_key(&key, |entry| entry.key);
+        let old = place.ok().and_then(|place| before.get(place));
+        let old = old.map_or_else(Vec::new, |entry| entry.spans.all());
+        self.keys -= usize::from(!old.is_empty());
+        let is_new = old.is_empty();
+        let (gone, mut next): (Vec<Timed>, Vec<Timed>) = old.into_iter().partition(is_gone);
+        next.extend(spans);
+        next.sort_by_key(|timed| timed.rank);
+        self.keys += usize::from(!next.is_empty());
+        let (head, tail) = match place {
+            Ok(place) => (before.get(..place), before.get(place + 1..)),
+            Err(place) => (before.get(..place), before.get(place..)),
+        };
+        let mut entries = Vec::with_capacity(before.len() + usize::from(is_new));
+        entries.extend_from_slice(head.unwrap_or_default());
+        entries.extend(Spans::new(next).map(|spans| Entry { key, spans }));
+        entries.extend_from_slice(tail.unwrap_or_default());
+        table.shards.set_mut(shard, entries);
+        gone.into_iter().map(|timed| timed.shared)
+    }
+
+    /// Puts the table into the rules.
+    fn end(
+        &mut self,
+        table: Table,
+        given_up: Vec<Arc<Shared>>,
+        context: &Naming<'_>,
+        mut changed: Changed,
+    ) -> Changed {
         for shared in given_up {
-            self.give_up(&shared, now, ids, &mut changed);
+            self.give_up(&shared, context, &mut changed);
         }
         changed.rules = changed
             .rules
@@ -247,14 +352,12 @@ impl Overrides {
         &mut self,
         (domain, rule): (&str, &str),
         text: &Arc<str>,
-        read: &ReadNumbers<'_>,
-        now: Now,
-        ids: &LimitIds,
+        context: &Naming<'_>,
         changed: &mut Changed,
     ) -> Arc<Shared> {
         let name: Name = (Arc::from(domain), Arc::from(rule), Arc::clone(text));
         let known = self.known.entry(name.clone()).or_insert_with(|| {
-            let choice = choose(&name, None, read, now, ids, changed);
+            let choice = choose(&name, None, context, changed);
             Arc::new(Shared {
                 name,
                 choice,
@@ -266,7 +369,7 @@ impl Overrides {
     }
 
     /// Takes numbers from a key. If it was the last one, its other keys' use goes to the limit of the rule.
-    fn give_up(&mut self, shared: &Arc<Shared>, now: Now, ids: &LimitIds, changed: &mut Changed) {
+    fn give_up(&mut self, shared: &Arc<Shared>, context: &Naming<'_>, changed: &mut Changed) {
         if shared.users.fetch_sub(1, Ordering::Relaxed) > 1 {
             return;
         }
@@ -278,26 +381,20 @@ impl Overrides {
                 effect: None,
                 before: Some(numbers),
             };
-            let (rules, _, changes) = changed.rules.name_stored(&[gone], now, ids);
+            let (rules, _, changes) = changed.rules.name_stored(&[gone], context.now, context.ids);
             changed.rules = rules;
             changed.changes.add(changes);
         }
     }
 
     /// The same keys under other rules, whose names and `per` are as before: what they mean is read again.
-    pub(crate) fn follow(
-        &mut self,
-        changed: &mut Changed,
-        read: &ReadNumbers<'_>,
-        now: Now,
-        ids: &LimitIds,
-    ) {
+    pub(crate) fn follow(&mut self, changed: &mut Changed, context: &Naming<'_>) {
         let Some(table) = &mut self.table else {
             return;
         };
         let mut next = HashMap::with_capacity(self.known.len());
         for (name, before) in self.known.drain() {
-            let choice = choose(&name, before.own(), read, now, ids, changed);
+            let choice = choose(&name, before.own(), context, changed);
             let users = AtomicUsize::new(before.users.load(Ordering::Relaxed));
             let shared = Shared {
                 name: name.clone(),
@@ -329,13 +426,11 @@ impl Overrides {
 fn choose(
     name: &Name,
     before: Option<&Numbers>,
-    read: &ReadNumbers<'_>,
-    now: Now,
-    ids: &LimitIds,
+    context: &Naming<'_>,
     changed: &mut Changed,
 ) -> Choice {
     let (domain, rule, text) = name;
-    let effect = read(domain, rule, text);
+    let effect = (context.read)(domain, rule, text);
     let own = match &effect {
         Some(StoredEffect::Effect(effect)) => Some(effect),
         _ => None,
@@ -345,7 +440,9 @@ fn choose(
         effect: own,
         before,
     };
-    let (rules, named, changes) = changed.rules.name_stored(&[stored], now, ids);
+    let (rules, named, changes) = changed
+        .rules
+        .name_stored(&[stored], context.now, context.ids);
     changed.rules = rules;
     changed.changes.add(changes);
     if let Some(Some(numbers)) = named.into_iter().next() {
@@ -362,50 +459,34 @@ fn choose(
     }
 }
 
-/// Replaces the spans of a key, and returns those that it had.
-fn replace(
-    shards: &mut VectorSync<Vec<Entry>>,
-    key: (u64, u32),
-    mut spans: Vec<Timed>,
-) -> Option<Spans> {
-    let spans = match spans.as_slice() {
-        [] => None,
-        [one] if one.from == Wall::ORIGIN && one.until.is_none() => {
-            spans.pop().map(|one| Spans::Always(one.shared))
-        }
-        _ => Some(Spans::Timed(Arc::new(spans))),
-    };
-    let shard = shard_of(key);
-    let before = shards.get(shard).map_or(&[][..], |shard| shard);
-    let place = before.binary_search_by_key(&key, |entry| entry.key);
-    let (head, old, tail) = match place {
-        Ok(place) => (
-            before.get(..place),
-            before.get(place),
-            before.get(place + 1..),
-        ),
-        Err(place) => (before.get(..place), None, before.get(place..)),
-    };
-    let old = old.map(|entry| entry.spans.clone());
-    let mut next = Vec::with_capacity(before.len() + usize::from(old.is_none()));
-    next.extend_from_slice(head.unwrap_or_default());
-    next.extend(spans.map(|spans| Entry { key, spans }));
-    next.extend_from_slice(tail.unwrap_or_default());
-    shards.set_mut(shard, next);
-    old
-}
-
 impl Spans {
-    fn into_shared(self) -> Vec<Arc<Shared>> {
+    /// `None` if there are none.
+    fn new(mut all: Vec<Timed>) -> Option<Self> {
+        Some(match all.as_slice() {
+            [] => return None,
+            [one] if one.from == Wall::ORIGIN && one.until.is_none() => {
+                let one = all.pop()?;
+                Self::Always(one.rank, one.shared)
+            }
+            _ => Self::Timed(Arc::new(all)),
+        })
+    }
+
+    fn all(&self) -> Vec<Timed> {
         match self {
-            Self::Always(shared) => vec![shared],
-            Self::Timed(all) => all.iter().map(|timed| Arc::clone(&timed.shared)).collect(),
+            Self::Always(rank, shared) => vec![Timed {
+                rank: *rank,
+                from: Wall::ORIGIN,
+                until: None,
+                shared: Arc::clone(shared),
+            }],
+            Self::Timed(all) => all.to_vec(),
         }
     }
 
     fn map(&self, renew: impl Fn(&Arc<Shared>) -> Arc<Shared>) -> Self {
         match self {
-            Self::Always(shared) => Self::Always(renew(shared)),
+            Self::Always(rank, shared) => Self::Always(*rank, renew(shared)),
             Self::Timed(all) => {
                 let all = all.iter().map(|timed| Timed {
                     shared: renew(&timed.shared),

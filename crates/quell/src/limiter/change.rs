@@ -11,7 +11,7 @@ use quell_core::time::Now;
 use super::Limiter;
 use crate::calendar::check_zone;
 use crate::error::RulesError;
-use crate::overrides::{Changed, KeyOverride, Overrides, ReadNumbers};
+use crate::overrides::{Changed, KeyOverride, Naming, Overrides, ReadNumbers, Seen};
 use crate::store::Store;
 
 /// Parts that only a change of the rules or the overrides uses. Its lock keeps two changes apart. Calls do not take
@@ -49,18 +49,38 @@ impl<S: Store> Limiter<S> {
         self.replace_rules(domains, read, || self.now())
     }
 
-    /// Replaces the numbers of single keys, all in one step for calls. Use is kept: a key is the same under whatever
+    /// Replaces overrides of single keys, all in one step for calls. Use is kept: a key is the same under whatever
     /// numbers. Keys that no rule has are left out, as are numbers that `read` does not know for the rule.
     ///
     /// Cost: some microseconds for each key.
     pub fn change_overrides(&self, all: &[KeyOverride<'_>], read: &ReadNumbers<'_>) {
-        let now = self.now();
+        self.change(read, |overrides, rules, naming| {
+            overrides.change(rules, all, naming, None)
+        });
+    }
+
+    /// Begins a list of all overrides: those that are not in it are dropped at its end, and until then stay in force.
+    #[must_use]
+    pub fn list_overrides(&self) -> OverrideList<S> {
+        OverrideList {
+            limiter: self.clone(),
+            seen: Seen::new(),
+        }
+    }
+
+    fn change(
+        &self,
+        read: &ReadNumbers<'_>,
+        change: impl FnOnce(&mut Overrides, &RuleSet, &Naming<'_>) -> Changed,
+    ) {
         let mut changing = self.parts.changing.lock();
         let rules = self.parts.rules.load_full();
-        let read = self.checked(&rules, read);
-        let changed = changing
-            .overrides
-            .change(&rules, all, &read, now, &self.parts.ids);
+        let naming = Naming {
+            read: &self.checked(&rules, read),
+            now: self.now(),
+            ids: &self.parts.ids,
+        };
+        let changed = change(&mut changing.overrides, &rules, &naming);
         self.put_into_force(changed, || self.now());
     }
 
@@ -143,14 +163,44 @@ impl<S: Store> Limiter<S> {
         let mut changing = self.parts.changing.lock();
         let (ids, begun) = (&self.parts.ids, now());
         let (rules, changes) = self.parts.rules.load().reload(domains, begun, ids);
-        let read = self.checked(&rules, read);
-        let mut changed = Changed {
-            rules: rules.clone(),
-            changes,
+        let naming = Naming {
+            read: &self.checked(&rules, read),
+            now: begun,
+            ids,
         };
-        changing.overrides.follow(&mut changed, &read, begun, ids);
+        let mut changed = Changed {
+            changes,
+            ..Changed::new(&rules)
+        };
+        changing.overrides.follow(&mut changed, &naming);
         changing.last_rules = self.put_into_force(changed, now);
         Ok(())
+    }
+}
+
+/// A list of all overrides, part by part.
+#[derive(Debug)]
+pub struct OverrideList<S> {
+    limiter: Limiter<S>,
+    seen: Seen,
+}
+
+impl<S: Store> OverrideList<S> {
+    /// Puts a part of the list into force, as [`Limiter::change_overrides`].
+    pub fn add(&mut self, all: &[KeyOverride<'_>], read: &ReadNumbers<'_>) {
+        let seen = &mut self.seen;
+        self.limiter.change(read, |overrides, rules, naming| {
+            overrides.change(rules, all, naming, Some(seen))
+        });
+    }
+
+    /// Ends the list: overrides that were not in it are dropped.
+    pub fn end(self) {
+        let seen = &self.seen;
+        self.limiter
+            .change(&|_, _, _| None, |overrides, rules, naming| {
+                overrides.retain(rules, seen, naming)
+            });
     }
 }
 

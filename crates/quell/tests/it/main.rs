@@ -16,6 +16,7 @@ mod learned;
 mod limiters;
 mod lost_answers;
 mod memory;
+mod overrides;
 mod parallel;
 mod tower;
 mod versions;
