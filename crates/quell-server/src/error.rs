@@ -51,6 +51,9 @@ pub enum ServeError {
     /// This server cannot be a node of a fleet.
     #[error("this server cannot be a node of its fleet")]
     Fleet(#[from] FleetError),
+    /// The file of overrides cannot be used.
+    #[error("cannot use the overrides of single keys: {0}")]
+    Overrides(quell::override_store::OverrideStoreError),
     /// The key that signs reservations cannot be had.
     #[error("cannot use envoy_secret: {0}")]
     EnvoySecret(String),

@@ -35,6 +35,7 @@ mod http;
 mod key_hash;
 mod metrics;
 mod outage;
+mod overrides;
 mod reload;
 mod resp;
 mod rollout_tally;

@@ -33,6 +33,7 @@ use crate::http::{HttpService, Purpose};
 use crate::key_hash::KeyNaming;
 use crate::listen::Listener;
 use crate::outage::OutageEffects;
+use crate::overrides::{self, Overrides};
 use crate::rule_sources::{OpenEtcd, RuleSources};
 use crate::shared::Shared;
 use crate::snapshot::{Directory, Restored, Snapshots};
@@ -104,6 +105,7 @@ async fn start(
         restored,
         history,
         reservations,
+        overrides,
     } = read(&config, &sources, clock.now()).await?;
     let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
@@ -134,6 +136,7 @@ async fn start(
         tls,
         limiter,
         metrics,
+        overrides,
         health: Health::default(),
         phase: watch::Sender::default(),
         connections: Connections::default(),
@@ -155,6 +158,7 @@ async fn start(
     shared.sources.mark_all_in_force();
     let upkeep = follow_control_plane(&shared).await;
     restore(&shared.limiter, restored);
+    overrides::load(&shared).await;
     announce(&shared).await;
     let mut server = listen(shared, upkeep, snapshots, watch).await?;
     server.join(fleet);
@@ -242,6 +246,7 @@ struct Files {
     restored: Option<Restored>,
     history: History,
     reservations: ReservationSigner,
+    overrides: Overrides,
 }
 
 /// Starts the node, whose file is in the data directory: it is made if it does not exist.
@@ -282,6 +287,7 @@ fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files,
         restored,
         history: History::read(config),
         reservations: ReservationSigner::open(config.envoy_secret.as_ref())?,
+        overrides: Overrides::open(config).map_err(ServeError::Overrides)?,
     })
 }
 
@@ -615,6 +621,7 @@ impl Server {
         task::spawn_in(upkeep, store_check::run(shared()));
         task::spawn_in(upkeep, reload::run(shared(), watch));
         task::spawn_in(upkeep, reload::follow_secrets(shared()));
+        task::spawn_in(upkeep, overrides::follow(shared()));
         if let Some(address) = self.shared.config.envoy_statsd.clone() {
             task::spawn_in(upkeep, envoy::statsd::run(shared(), address));
         }

@@ -24,6 +24,7 @@ use crate::health::{Health, Phase};
 use crate::history::History;
 use crate::listen::{ListenScope, ListenSettings};
 use crate::metrics::{ListenerMetrics, Metrics};
+use crate::overrides::Overrides;
 use crate::rule_sources::RuleSources;
 use crate::store::ServerStore;
 use crate::tls::Tls;
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     pub(crate) started: Instant,
     pub(crate) sources: Arc<RuleSources>,
+    pub(crate) overrides: Overrides,
     /// One reload at a time.
     pub(crate) reload_turn: Arc<Mutex<()>>,
     /// One list of bans at a time, since no budget counts what it is made of.

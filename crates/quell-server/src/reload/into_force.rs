@@ -1,10 +1,11 @@
 //! Brings rules into force, and warns of patterns that never match.
 
 use quell::RulesError;
-use quell_core::rule::RuleSet;
+use quell_core::rule::{Per, RuleSet};
 use quell_protocol::http::{AuthorizeMap, Reading};
 use quell_rules::LoadedRules;
 
+use crate::overrides;
 use crate::shared::Shared;
 
 /// Replaces the rules in force, unless a new one cannot be applied on this machine.
@@ -14,11 +15,25 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
     }
     let before = shared.limiter.rules();
     let domains = loaded.domains;
-    match &shared.node {
-        Some(node) => node.follow(&domains.clone(), || shared.limiter.set_rules(domains))?,
-        None => shared.limiter.set_rules(domains)?,
+    // Overrides that change meanwhile are read once more when the rules come into force.
+    let fields = shared.overrides.set_fields(loaded.stored);
+    let bring = || {
+        let fields = shared.overrides.fields();
+        let read = overrides::reader(&fields);
+        shared.limiter.set_rules_and_read(domains.clone(), &read)
     };
+    let brought = match &shared.node {
+        Some(node) => node.follow(&domains, bring),
+        None => bring(),
+    };
+    if let Err(error) = brought {
+        shared.overrides.fields.store(fields);
+        return Err(error);
+    }
     let after = shared.limiter.rules();
+    if keys(&before).ne(keys(&after)) {
+        shared.overrides.list_again();
+    }
     for domain in shared.health.rules_replaced(&before, &after) {
         let answer = match after.has_domain(&domain) {
             true => "no longer limited",
@@ -35,6 +50,14 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
     }
     shared.metrics.rules.adopt(&after);
     Ok(())
+}
+
+/// The rules, with what their keys are made of.
+fn keys(rules: &RuleSet) -> impl Iterator<Item = (&str, &str, &[Per])> {
+    rules.all().map(|(domain, active)| {
+        let rule = active.rule();
+        (domain, &*rule.name, &*rule.per)
+    })
 }
 
 /// Warnings for patterns with capitals where `/v1/authorize` reads paths in lower case.

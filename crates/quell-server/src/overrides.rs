@@ -1,0 +1,186 @@
+//! Overrides: numbers of single keys that lie in a store beside the rules, as this server follows and changes them.
+//!
+//! The store is the truth; what the limiter has is what this server has seen of it. A server that loses its store
+//! keeps what it has, and lists the whole when the store is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use quell::override_store::{
+    AppliedChange, EmbeddedOverrides, OverrideId, OverrideStore, OverrideStoreError, Position,
+    StoredNumbers, StoredOverride,
+};
+use quell::{KeyOverride, OverrideRank, Span};
+use quell_core::rule::{RuleSet, StoredEffect};
+use quell_core::time::Monotonic;
+use quell_redis::RedisOverrides;
+use quell_rules::StoredFields;
+use tokio::sync::{Notify, watch};
+
+use crate::config::Config;
+
+mod follow;
+mod write;
+
+pub(crate) use follow::{follow, load};
+pub(crate) use write::{ChangeMode, OverrideProblem, Wanted};
+
+/// The overrides of a server.
+#[derive(Debug)]
+pub(crate) struct Overrides {
+    store: Arc<dyn OverrideStore>,
+    /// How numbers are read under the rules in force.
+    pub(crate) fields: ArcSwap<StoredFields>,
+    /// Up to where what the store has is in force here.
+    seen: watch::Sender<Position>,
+    /// Wakes the follower, which then lists all overrides.
+    list_again: Notify,
+    /// Since when the store does not answer the follower, and why.
+    failing: Mutex<Option<(Monotonic, String)>>,
+}
+
+impl Overrides {
+    /// The overrides where `config` has states: in the shared store, in the data directory, or in memory. Reads a
+    /// file.
+    pub(crate) fn open(config: &Config) -> Result<Self, OverrideStoreError> {
+        let store: Arc<dyn OverrideStore> = match (&config.store, &config.data_dir) {
+            (Some(url), _) => Arc::new(RedisOverrides::new(url)),
+            (None, Some(directory)) => Arc::new(EmbeddedOverrides::open(directory)?),
+            (None, None) => Arc::new(EmbeddedOverrides::in_memory()?),
+        };
+        Ok(Self {
+            store,
+            fields: ArcSwap::default(),
+            seen: watch::Sender::default(),
+            list_again: Notify::new(),
+            failing: Mutex::default(),
+        })
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &dyn OverrideStore {
+        &*self.store
+    }
+
+    /// How numbers are read under the rules in force.
+    pub(crate) fn fields(&self) -> Arc<StoredFields> {
+        self.fields.load_full()
+    }
+
+    /// Sets how numbers are read, before the rules that they belong to come into force. Returns how they were read.
+    pub(crate) fn set_fields(&self, fields: StoredFields) -> Arc<StoredFields> {
+        self.fields.swap(Arc::new(fields))
+    }
+
+    /// Lists all overrides again, since rules have other keys.
+    pub(crate) fn list_again(&self) {
+        self.list_again.notify_one();
+    }
+
+    /// Up to where what the store has is in force here.
+    pub(crate) fn position(&self) -> Position {
+        self.seen.borrow().clone()
+    }
+
+    /// Waits until this revision of the store is in force here, for at most so long; returns whether it is.
+    pub(crate) async fn wait_for(&self, revision: u64, most: Duration) -> bool {
+        let mut seen = self.seen.subscribe();
+        let is_seen = seen.wait_for(|seen| seen.revision() >= revision);
+        tokio::time::timeout(most, is_seen).await.is_ok()
+    }
+
+    /// Since when the store does not answer, and why; `None` if it does.
+    pub(crate) fn failing(&self) -> Option<(Monotonic, String)> {
+        self.failing.lock().clone()
+    }
+}
+
+/// Reads numbers as `fields` says.
+pub(crate) fn reader(
+    fields: &StoredFields,
+) -> impl Fn(&str, &str, &str) -> Option<StoredEffect> + '_ {
+    |domain, rule, text| fields.read(domain, rule, text).ok()
+}
+
+/// The rules that an override is for.
+pub(crate) fn rules_of<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r str> {
+    let is_meant = |name: &str| id.rule.as_deref().is_none_or(|rule| rule == name);
+    let all = rules.domain(&id.domain).iter().map(|active| active.rule());
+    let all = all.filter(|rule| {
+        let mut entries = id.entries.iter();
+        let has_all = rule.per.len() == id.entries.len();
+        has_all && entries.all(|(name, _)| rule.per.iter().any(|per| per.entry == *name))
+    });
+    all.map(|rule| &*rule.name)
+        .filter(|name| is_meant(name))
+        .collect()
+}
+
+/// The text of numbers, as [`StoredFields::read`] reads it.
+pub(crate) fn text_of(numbers: &StoredNumbers) -> Arc<str> {
+    match numbers {
+        StoredNumbers::Fields(text) => Arc::clone(text),
+        StoredNumbers::Plan(plan) => {
+            let plan = serde_json::Value::from(&**plan);
+            Arc::from(format!("{{\"plan\":{plan}}}"))
+        }
+        StoredNumbers::Unlimited => Arc::from("{\"unlimited\":true}"),
+        StoredNumbers::Refuse => Arc::from("{\"refuse\":true}"),
+    }
+}
+
+/// The numbers of an override, each with its time: for the first window perhaps others.
+fn spans_of(record: &StoredOverride) -> Vec<Span> {
+    let prorated = record.prorated.and_then(|prorated| {
+        let StoredNumbers::Fields(text) = &record.numbers else {
+            return None;
+        };
+        Some(Span {
+            from: record.from,
+            until: Some(prorated.until),
+            numbers: with_limit(text, prorated.limit)?,
+        })
+    });
+    let own = Span {
+        from: record.from,
+        until: record.until,
+        numbers: text_of(&record.numbers),
+    };
+    prorated.into_iter().chain([own]).collect()
+}
+
+/// The same fields with another count in `limit`.
+fn with_limit(fields: &str, count: u64) -> Option<Arc<str>> {
+    let mut fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(fields).ok()?;
+    let before = fields.get("limit").and_then(serde_json::Value::as_str);
+    let window = before.and_then(|limit| limit.split_once('/'));
+    let limit = match window {
+        Some((_, window)) => format!("{count}/{window}"),
+        None => count.to_string(),
+    };
+    fields.insert("limit".to_owned(), limit.into());
+    Some(Arc::from(serde_json::Value::Object(fields).to_string()))
+}
+
+/// What a change means for the keys of the rules in force.
+fn keys_of<'c>(change: &'c AppliedChange, rules: &'c RuleSet) -> Vec<KeyOverride<'c>> {
+    let (id, spans) = match change {
+        AppliedChange::Put(record) => (&record.id, spans_of(record)),
+        AppliedChange::Deleted { id, .. } => (id, Vec::new()),
+    };
+    let rank = OverrideRank::new(id.has_end, id.rule.is_some());
+    let entries = id.entries.iter().map(|(name, value)| (&**name, &**value));
+    let entries: Vec<(&str, &str)> = entries.collect();
+    let names = rules_of(id, rules).into_iter();
+    let keys = names.map(|rule| KeyOverride {
+        domain: &id.domain,
+        rule,
+        entries: entries.clone(),
+        rank,
+        spans: spans.clone(),
+    });
+    keys.collect()
+}

@@ -1,0 +1,264 @@
+//! Write: an override is checked against the rules in force before the store has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::calendar::SystemCalendar;
+use quell::override_store::{
+    ApplyOutcome, Change, InvalidOverride, OverrideId, OverrideStoreError, Position, Prorated,
+    StoredNumbers, StoredOverride,
+};
+use quell::store::Action;
+use quell_core::descriptor::Descriptor;
+use quell_core::limit::Limit;
+use quell_core::rule::{CalendarEdges as _, DescriptorReader, Effect, StoredEffect};
+use quell_core::time::{Now, Wall};
+
+use super::{rules_of, text_of};
+use crate::shared::Shared;
+
+/// What becomes of the window, or the use, that a key has when its numbers change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ChangeMode {
+    /// What was used is kept, and counts under the new numbers.
+    #[default]
+    Keep,
+    /// The same, and the limit of this window is made of the old and the new one, each for its part of the time.
+    Prorate,
+    /// The key begins with nothing used.
+    Restart,
+}
+
+impl ChangeMode {
+    /// Its words in a request.
+    pub(crate) const WORDS: [(&'static str, Self); 3] = [
+        ("keep", Self::Keep),
+        ("prorate", Self::Prorate),
+        ("restart", Self::Restart),
+    ];
+}
+
+/// An override that a caller wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) id: OverrideId,
+    pub(crate) numbers: StoredNumbers,
+    pub(crate) from: Option<Wall>,
+    pub(crate) until: Option<Wall>,
+    pub(crate) mode: ChangeMode,
+    pub(crate) reason: Arc<str>,
+    pub(crate) by: Arc<str>,
+    /// The revision that the caller saw, 0 for none; `None` for whatever is there.
+    pub(crate) expected: Option<u64>,
+}
+
+/// Reason why an override is not written.
+#[derive(Debug)]
+pub(crate) enum OverrideProblem {
+    /// Something is wrong with it. The text says what to write.
+    Invalid(String),
+    /// The domain, or the rule, is not there.
+    Unknown(String),
+    /// It has another revision than the caller saw, or 0 for none: of the change with this index.
+    Conflict { index: usize, current: u64 },
+    /// The store.
+    Store(OverrideStoreError),
+}
+
+impl From<InvalidOverride> for OverrideProblem {
+    fn from(error: InvalidOverride) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+impl From<OverrideStoreError> for OverrideProblem {
+    fn from(error: OverrideStoreError) -> Self {
+        match error {
+            OverrideStoreError::Unfit { reason, .. } => Self::Invalid(reason),
+            other => Self::Store(other),
+        }
+    }
+}
+
+impl Wanted {
+    /// The record, if it goes with the rules in force.
+    pub(crate) fn check(self, shared: &Shared, now: Now) -> Result<Change, OverrideProblem> {
+        let names = check_keys(shared, &self.id)?;
+        let rules = shared.limiter.rules();
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let fields = shared.overrides.fields();
+        let text = text_of(&self.numbers);
+        let mut prorated = None;
+        for rule in &names {
+            let effect = fields.read(&self.id.domain, rule, &text);
+            let effect = effect.map_err(|problems| {
+                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                OverrideProblem::Invalid(format!("rule {rule}: {}", told.join("; ")))
+            })?;
+            if let StoredEffect::Effect(Effect::Limit(limit)) = &effect {
+                let checked = shared.limiter.check_override(&self.id.domain, rule, limit);
+                checked.map_err(|error| OverrideProblem::Invalid(error.to_string()))?;
+            }
+            if self.mode == ChangeMode::Prorate {
+                let mut all = rules.domain(&self.id.domain).iter();
+                let before = all.find(|active| &*active.rule().name == *rule);
+                let before = before.and_then(|active| {
+                    let descriptor = descriptor(&self.id);
+                    let reader = DescriptorReader::new(&descriptor);
+                    let active = rules.numbers_for(active, &reader, now.wall).active()?;
+                    Some(active.limit.clone())
+                });
+                prorated = Some(prorate(before.as_ref(), &effect, now.wall)?);
+            }
+        }
+        if self.mode != ChangeMode::Keep && self.from.is_some_and(|from| from > now.wall) {
+            let reason =
+                "a change that begins later keeps what is used then: leave `change` out, or `from`";
+            return Err(OverrideProblem::Invalid(reason.to_owned()));
+        }
+        if self.mode == ChangeMode::Prorate && self.id.rule.is_none() {
+            let reason =
+                "a window is that of one rule: write `change: prorate` for each rule by its name";
+            return Err(OverrideProblem::Invalid(reason.to_owned()));
+        }
+        if self.until.is_some_and(|until| until <= now.wall) {
+            let reason = "`until` is over: write an instant in the future";
+            return Err(OverrideProblem::Invalid(reason.to_owned()));
+        }
+        let record = StoredOverride {
+            id: self.id,
+            numbers: self.numbers,
+            from: self.from,
+            until: self.until,
+            prorated,
+            reason: self.reason,
+            by: self.by,
+            at: now.wall,
+            revision: 0,
+        };
+        record.check()?;
+        Ok(Change::Put {
+            record,
+            expected: self.expected,
+        })
+    }
+}
+
+/// Checks that there are keys with this id, and returns the names of their rules.
+pub(crate) fn check_keys(
+    shared: &Shared,
+    id: &OverrideId,
+) -> Result<Vec<Arc<str>>, OverrideProblem> {
+    id.check()?;
+    let rules = shared.limiter.rules();
+    if !rules.has_domain(&id.domain) {
+        let reason = format!("there is no domain `{}`", id.domain);
+        return Err(OverrideProblem::Unknown(reason));
+    }
+    let names = rules_of(id, &rules);
+    if !names.is_empty() {
+        return Ok(names.into_iter().map(Arc::from).collect());
+    }
+    let Some(rule) = id.rule.as_deref() else {
+        let reason =
+            "no rule of the domain has exactly these entries in its `per`: write those of one";
+        return Err(OverrideProblem::Unknown(reason.to_owned()));
+    };
+    let mut all = rules.domain(&id.domain).iter();
+    let Some(active) = all.find(|active| &*active.rule().name == rule) else {
+        let reason = format!("there is no rule `{rule}` in the domain `{}`", id.domain);
+        return Err(OverrideProblem::Unknown(reason));
+    };
+    let per: Vec<&str> = active.rule().per.iter().map(|per| &*per.entry).collect();
+    Err(OverrideProblem::Invalid(match per.as_slice() {
+        [] => format!(
+            "the keys of rule `{rule}` have no entries: its numbers stand in the rules file"
+        ),
+        per => format!(
+            "a key of rule `{rule}` has the entries {}: write a value for each, and no other",
+            per.join(", ")
+        ),
+    }))
+}
+
+/// The entries of an override as a descriptor.
+pub(crate) fn descriptor(id: &OverrideId) -> Descriptor<'static> {
+    let mut descriptor = Descriptor::new();
+    for (name, value) in &id.entries {
+        descriptor.push(name.to_string(), value.to_string());
+    }
+    descriptor
+}
+
+/// The limit of the window around `wall`: the old one for the part that is over and the new one for the rest, rounded
+/// up.
+fn prorate(
+    before: Option<&Limit>,
+    effect: &StoredEffect,
+    wall: Wall,
+) -> Result<Prorated, OverrideProblem> {
+    let wrong = || {
+        let reason = "only windows of the calendar have parts: `change: prorate` needs `align: calendar`, and the \
+                      fields of a limit";
+        OverrideProblem::Invalid(reason.to_owned())
+    };
+    let StoredEffect::Effect(Effect::Limit(after)) = effect else {
+        return Err(wrong());
+    };
+    let (Some(before), Some(calendar)) = (before, after.calendar()) else {
+        return Err(wrong());
+    };
+    if before.calendar().is_none() {
+        return Err(wrong());
+    }
+    let edges = SystemCalendar::default().edges(calendar, wall);
+    let nanos = |duration: Duration| duration.as_nanos();
+    let whole = nanos(edges.end.since(edges.start)).max(1);
+    let elapsed = nanos(wall.since(edges.start)).min(whole);
+    let units = u128::from(before.max()) * elapsed + u128::from(after.max()) * (whole - elapsed);
+    let limit = u64::try_from(units.div_ceil(whole)).unwrap_or(u64::MAX);
+    Ok(Prorated {
+        limit: limit.max(1),
+        until: edges.end,
+    })
+}
+
+impl Shared {
+    /// Makes all changes of overrides or none, and brings them into force here. Returns their revisions, and the
+    /// position of the store.
+    pub(crate) async fn change_overrides(
+        &self,
+        changes: &[Change],
+    ) -> Result<(Vec<Option<u64>>, Position), OverrideProblem> {
+        /// Longest wait until this server has what it wrote: it does not answer by older numbers then.
+        const IN_FORCE: Duration = Duration::from_secs(1);
+        match self.overrides.store().apply(changes).await? {
+            ApplyOutcome::Applied {
+                revisions,
+                position,
+            } => {
+                let newest = revisions.iter().flatten().max();
+                if let Some(newest) = newest {
+                    self.overrides.wait_for(*newest, IN_FORCE).await;
+                }
+                Ok((revisions, position))
+            }
+            ApplyOutcome::Conflict { index, current } => {
+                Err(OverrideProblem::Conflict { index, current })
+            }
+        }
+    }
+
+    /// Forgets what the keys of an override used. A failure is the caller's to tell: the override is written.
+    pub(crate) async fn restart_keys(&self, id: &OverrideId) -> Result<(), quell::AskError> {
+        let rules = self.limiter.rules();
+        let descriptor = descriptor(id);
+        for rule in rules_of(id, &rules) {
+            let forgiven =
+                self.limiter
+                    .administer_key(&id.domain, rule, &descriptor, Action::Forgive);
+            forgiven.await?;
+        }
+        Ok(())
+    }
+}
