@@ -208,6 +208,33 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
     .await;
 }
 
+/// [`same_as_model_in_micros`] for a store that decides a set in several places, and gives back where another place
+/// refuses: a key has the same numbers for all of its calls. What is given back stays counted under other numbers
+/// that the key had lately.
+///
+/// # Panics
+/// As [`same_as_model`].
+pub async fn same_as_model_over_places<S: AdminStore>(store: S, seed: u64, steps: usize) {
+    let model = InMicros(ModelStore::new(Carries::AtOnce));
+    let subject = limiter(store, start());
+    let without_overrides = |random: &mut Random| {
+        let mut domains = random_rules(random);
+        for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
+            rule.overrides.clear();
+        }
+        domains
+    };
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        (without_overrides, 40),
+        VerdictResult::eq,
+    )
+    .await;
+}
+
 /// Returns true if `told` follows from an earlier refusal if the correct answer is now `known`: its wait
 /// may be rounded up to a microsecond.
 fn follows(told: &Decision, known: &Decision) -> bool {
