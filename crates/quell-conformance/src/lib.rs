@@ -36,6 +36,7 @@ mod model;
 mod model_holds;
 mod model_ids;
 pub mod override_store;
+mod overrides;
 pub mod rule_store;
 mod rules;
 mod rungs;
@@ -53,6 +54,7 @@ pub use holds::{
 pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
+pub use overrides::{overrides_as_model, overrides_as_model_in_micros};
 use rules::{Random, random_budgets, random_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
 pub use scripted::ScriptedStore;
