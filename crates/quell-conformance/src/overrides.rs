@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::rule::{Effect, StoredEffect};
+use quell::rule::{DomainRules, Effect, Per, StoredEffect};
 use quell::store::AdminStore;
 use quell::{KeyOverride, Operation, OverrideRank, Span};
 use quell_core::time::{Now, Wall};
@@ -26,6 +26,21 @@ fn read(_: &str, _: &str, text: &str) -> Option<StoredEffect> {
         }
         _ => effect(&mut Random::new(number)),
     }))
+}
+
+/// Some rules, whose keys stay what they are: other captured values start fresh.
+fn rules(random: &mut Random) -> Vec<DomainRules> {
+    let mut rules = random_rules(random);
+    for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
+        let entries: &[&str] = match &*rule.name {
+            "rule-0" => &["a"],
+            "rule-1" => &["b"],
+            "rule-2" => &["a", "b"],
+            _ => &[],
+        };
+        rule.per = entries.iter().map(|entry| Per::value(entry)).collect();
+    }
+    rules
 }
 
 /// Spans of one override, mostly one.
@@ -60,8 +75,13 @@ pub async fn overrides_as_model<S: AdminStore>(store: S, seed: u64, steps: usize
 ///
 /// # Panics
 /// As [`overrides_as_model`].
-pub async fn overrides_as_model_in_micros<S: AdminStore>(store: S, seed: u64, steps: usize) {
-    let model = InMicros(ModelStore::new(Carries::AtOnce));
+pub async fn overrides_as_model_in_micros<S: AdminStore>(
+    store: S,
+    carries: Carries,
+    seed: u64,
+    steps: usize,
+) {
+    let model = InMicros(ModelStore::new(carries));
     run(store, model, seed, steps).await;
 }
 
@@ -69,14 +89,13 @@ async fn run<S: AdminStore, M: AdminStore>(store: S, model: M, seed: u64, steps:
     let mut random = Random::new(seed);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
-    let rules = random_rules(&mut random);
-    reload(&subject, &model, &rules);
+    reload(&subject, &model, &rules(&mut random));
     for step in 0..steps {
         let now = random.step_clock(subject.now());
         clock.set(now);
         model_clock.set(now);
         if random.one_in(100) {
-            let rules = random_rules(&mut random);
+            let rules = rules(&mut random);
             assert_eq!(subject.set_rules_and_read(rules.clone(), &read), Ok(()));
             assert_eq!(model.set_rules_and_read(rules, &read), Ok(()));
         }
