@@ -51,6 +51,7 @@ rules:
   - { name: learned, algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 30s, on_failure: deny }
   - { name: queued, algorithm: concurrency, max: 4, queue: 2 }
   - { name: warming, rate: 5/s, warm_up: 4s, on_expiry: release, max_hold: 10m }
+  - { name: tokens, algorithm: fixed_window, limit: 9/h, reserve: { ttl: 90s } }
 ";
     let server = Fixture::new(rules, "");
     let rules = server.get("/v1/rules").json();
@@ -98,7 +99,14 @@ rules:
         [&others[0], queued, warming].map(|rule| rule.get("max_hold_ms").cloned()),
         [Some(json!(3_600_000)), None, Some(json!(600_000))]
     );
-    for rule in [learned, queued, warming] {
+    let tokens = &others[4];
+    let reserve = json!({"phase": "phase", "id": "reservation", "ttl_ms": 90_000});
+    assert_eq!(
+        (&tokens["reserve"], warming.get("reserve")),
+        (&reserve, None)
+    );
+    are_described(&reserve, &schemas["ReserveDescription"]);
+    for rule in [learned, queued, warming, tokens] {
         are_described(rule, &schemas["Rule"]);
         are_described(&rule["numbers"], &schemas["Numbers"]);
     }
