@@ -581,7 +581,7 @@ impl Server {
         work.await.ok_or(ServeError::Interrupted)?
     }
 
-    /// Reads the rules, the credentials and the certificates again and, where they have no mistake, brings them into force;
+    /// Reads the rules, the credentials, the certificates and the secrets of reservations again and, where they have no mistake, brings them into force;
     /// otherwise the old ones stay. Returns whether those in force are now those of all files and stores.
     /// Also opens the decision log again.
     pub async fn reload(&self) -> bool {
