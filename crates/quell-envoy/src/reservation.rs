@@ -15,6 +15,8 @@
 //! because its rule is newer than the reservation or was in shadow and full, was not charged the estimate, and is
 //! charged the true cost. Several descriptors of one call have one token each, with a dot between.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -216,9 +218,9 @@ fn verify(of_call: &Hmac<Sha256>, token: &str) -> Option<Reservation> {
 }
 
 impl Reservation {
-    /// What a key is adjusted by, if the call cost `actual` units.
+    /// What a key is adjusted by, if the call cost `actual` units, and its rules give back for `ttl`.
     #[must_use]
-    pub fn adjustment(&self, key: Key<'_>, actual: u64, reserve: &Reserve) -> Adjustment {
+    pub fn adjustment(&self, key: Key<'_>, actual: u64, ttl: Duration) -> Adjustment {
         let is_charged = self.keys.contains(&fingerprint(key));
         let (estimate, charged) = match is_charged {
             true => (self.estimate, self.charged),
@@ -230,7 +232,7 @@ impl Reservation {
             reservation: Some(IssuedReservation {
                 id: self.id,
                 charged,
-                ttl: reserve.ttl,
+                ttl,
             }),
         }
     }
@@ -306,7 +308,7 @@ mod tests {
                 (reservation.estimate, reservation.charged.as_nanos()),
                 (1_000, 7_000)
             );
-            let of = |name, actual| reservation.adjustment(key(name), actual, &reserve);
+            let of = |name, actual| reservation.adjustment(key(name), actual, reserve.ttl);
             for name in [b"k1", b"k2"] {
                 let known = of(name, 400).reservation.unwrap();
                 assert_eq!(of(name, 400).difference, -600);

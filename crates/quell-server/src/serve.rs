@@ -24,7 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::{self, ReservationSigner, Statistics, xds};
+use crate::envoy::{self, LateSettlements, ReservationSigner, Statistics, xds};
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -149,6 +149,7 @@ async fn start(
         by_hand: AtomicU64::new(0),
         envoy: Statistics::default(),
         reservations,
+        late_settlements: LateSettlements::default(),
     });
     describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
@@ -615,6 +616,9 @@ impl Server {
         task::spawn_in(upkeep, store_check::run(shared()));
         task::spawn_in(upkeep, reload::run(shared(), watch));
         task::spawn_in(upkeep, reload::follow_secrets(shared()));
+        if self.shared.config.store.is_some() && self.shared.config.envoy.is_some() {
+            task::spawn_in(upkeep, envoy::late_settlements::run(shared()));
+        }
         if let Some(address) = self.shared.config.envoy_statsd.clone() {
             task::spawn_in(upkeep, envoy::statsd::run(shared(), address));
         }

@@ -11,7 +11,6 @@ use quell::{Query, Verdict};
 use quell_core::adjustment::Adjustment;
 use quell_core::charge::Charge;
 use quell_core::descriptor::Descriptor;
-use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
 use quell_core::rule::{Reserve, RuleSet};
 use quell_core::time::Wall;
@@ -19,6 +18,7 @@ use quell_envoy::{REFUSED, Request, ReservationKeys, SettledDescriptor, Settles,
 use quell_host::secret_source::SecretSource;
 use tonic::Status;
 
+use super::late_settlements::{Settlement, is_unanswered};
 use super::service::{Answered, RateLimits};
 use super::status;
 use crate::access::Caller;
@@ -185,36 +185,51 @@ impl RateLimits<'_> {
             return Ok(());
         };
         let call = (query.domain(), descriptor, reserve);
-        let read = self.0.reservations.keys.load().read(call, settled.id);
-        match &read {
+        let limiter = &self.0.limiter;
+        let adjusted = match self.0.reservations.keys.load().read(call, settled.id) {
             // It was counted when it was refused.
             Settles::Refused => return Ok(()),
-            Settles::Unreserved => numbers.unreserved.add(1),
-            Settles::Unverified => numbers.unverified.add(1),
-            Settles::Issued(_) => numbers.settled.add(1),
-        }
-        let whole = Adjustment {
-            difference: difference(settled.actual, 0),
-            reservation: None,
-        };
-        let limiter = &self.0.limiter;
-        let adjusted = match read {
             Settles::Issued(reservation) => {
-                let adjustment =
-                    |key: Key<'_>| reservation.adjustment(key, settled.actual, reserve);
-                limiter
-                    .settle_estimates(query, adjustment, limiter.now())
-                    .await
+                numbers.settled.add(1);
+                let settlement = Settlement {
+                    query: query.clone(),
+                    reservation,
+                    actual: settled.actual,
+                    ttl: reserve.ttl,
+                };
+                let sent = settlement.send(self.0).await;
+                if sent.as_ref().is_err_and(is_unanswered) {
+                    self.keep(settlement);
+                }
+                sent
             }
-            _ => {
-                limiter
-                    .settle_estimates(query, |_| whole, limiter.now())
-                    .await
+            other => {
+                let number = match other {
+                    Settles::Unreserved => &numbers.unreserved,
+                    _ => &numbers.unverified,
+                };
+                number.add(1);
+                let whole = Adjustment {
+                    difference: difference(settled.actual, 0),
+                    reservation: None,
+                };
+                let sent = limiter.settle_estimates(query, |_| whole, limiter.now());
+                // The store may have charged it: sent again, it would be charged twice.
+                sent.await.inspect_err(|_| numbers.lost.add(1))
             }
         };
         adjusted.map_err(|error| status(&self.0.ask_problem(&error, query.domain(), caller)))?;
         self.0.note_change();
         Ok(())
+    }
+
+    /// Keeps what the store did not answer.
+    fn keep(&self, settlement: Settlement<'_>) {
+        let (numbers, now) = (&self.0.metrics.reservations, self.0.limiter.now());
+        match self.0.late_settlements.keep(settlement, now.monotonic) {
+            true => numbers.kept.add(1),
+            false => numbers.lost.add(1),
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
     }
     upkeep(&mut text, &shared);
     if shared.config.envoy.is_some() {
-        let about = "quell_envoy_reservations_total counter Reservations of Envoy's calls (reserve): those issued and refused when a call came, and settlements when its stream ended: of what was issued, of calls that Envoy let pass without an answer, and of what was issued for no such call.";
+        let about = "quell_envoy_reservations_total counter Reservations of Envoy's calls (reserve): those issued and refused when a call came, and settlements when its stream ended: of what was issued, of calls that Envoy let pass without an answer, and of what was issued for no such call; settlements that the store did not answer, which are kept and sent again, or lost.";
         text.by(about, "event", metrics.reservations.all());
     }
     if shared.config.has_envoy_limits() {

@@ -7,6 +7,7 @@ use quell_envoy::proto::{
     Code, Descriptor, Kind, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
     UInt64Value,
 };
+use quell_testkit::proxy::{Fault, Proxy};
 use quell_testkit::redis::Redis;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -98,13 +99,15 @@ impl<'s> Gateway<'s> {
 
 /// A server in memory whose clock stands still, or on a store.
 fn start(rules: &str, redis: Option<&Redis>) -> Fixture {
-    let Some(redis) = redis else {
-        return Fixture::with_clock(rules, ENVOY);
-    };
-    let settings = format!(
-        "{ENVOY}{}envoy_secret = 'DIR/secret'",
-        store_settings(redis)
-    );
+    match redis {
+        None => Fixture::with_clock(rules, ENVOY),
+        Some(redis) => start_on(rules, &store_settings(redis)),
+    }
+}
+
+/// The same on the store of these settings.
+fn start_on(rules: &str, store: &str) -> Fixture {
+    let settings = format!("{ENVOY}{store}envoy_secret = 'DIR/secret'");
     let mut server = Fixture::prepare(rules, &settings);
     std::fs::write(server.path("secret"), SECRET).unwrap();
     server.stop_clock();
@@ -592,4 +595,33 @@ fn a_secret_with_a_mistake_leaves_those_before() {
         server.get("/healthz").json()["status"] == "ok"
     });
     assert_eq!(gateway.events("unverified"), 0);
+}
+
+/// A settlement that the store does not answer is sent again, and counts once: whether the store saw it, as the first
+/// of these, or not. What has no reservation could count twice, and is not sent again.
+#[test]
+fn settlements_are_kept_for_a_store_that_does_not_answer() {
+    let redis = Redis::start(&[]);
+    let proxy = Proxy::start(redis.port());
+    let url = proxy.redis_url();
+    let server = start_on(RULES, &format!("store = '{url}'\nstore_timeout = '60s'\n"));
+    let gateway = Gateway::new(&server);
+    let ids = [0, 1, 2].map(|_| gateway.reserve("acme", 200).unwrap());
+    let settle = |id: &str, hits| (gateway.ask)(message(&[settle("acme", id, hits)]));
+    for (fault, id, hits) in [
+        (Fault::Cut, &*ids[0], 300),
+        (Fault::Refuse, &ids[1], 50),
+        (Fault::Refuse, "unreserved", 10),
+    ] {
+        proxy.set(fault);
+        let error = settle(id, hits).unwrap_err();
+        assert_eq!(error.code(), GrpcCode::Unavailable, "{error}");
+    }
+    assert_eq!((gateway.events("kept"), gateway.events("lost")), (2, 1));
+    proxy.set(Fault::None);
+    eventually("both are settled", || gateway.left("acme").0 == 450);
+    for id in &ids[..2] {
+        settle(id, 0).unwrap();
+    }
+    assert_eq!((gateway.left("acme").0, gateway.events("lost")), (450, 1));
 }
