@@ -533,6 +533,7 @@ fn a_rule_that_reserves_says_how() {
     let shown = rules[0].to_string();
     let line = "\n      reserve: { phase: p, id: reservation, ttl: 90s }\n";
     assert!(shown.contains(line), "{shown}");
+    assert!(!shown.contains("to change it"), "no other rung: {shown}");
     assert!(!rules[1].to_string().contains("reserve:"));
     let unlimited = explain(&domains, &Query::new("d").entry("user", "x"));
     assert_eq!(unlimited.descriptors[0].rules[0].reserve, None);
