@@ -51,7 +51,6 @@ rules:
   - { name: learned, algorithm: concurrency, adaptive: { min: 2, max: 50 }, lease: 30s, on_failure: deny }
   - { name: queued, algorithm: concurrency, max: 4, queue: 2 }
   - { name: warming, rate: 5/s, warm_up: 4s, on_expiry: release, max_hold: 10m }
-  - { name: tokens, algorithm: fixed_window, limit: 9/h, reserve: { ttl: 90s } }
 ";
     let server = Fixture::new(rules, "");
     let rules = server.get("/v1/rules").json();
@@ -99,17 +98,29 @@ rules:
         [&others[0], queued, warming].map(|rule| rule.get("max_hold_ms").cloned()),
         [Some(json!(3_600_000)), None, Some(json!(600_000))]
     );
-    let tokens = &others[4];
-    let reserve = json!({"phase": "phase", "id": "reservation", "ttl_ms": 90_000});
-    assert_eq!(
-        (&tokens["reserve"], warming.get("reserve")),
-        (&reserve, None)
-    );
-    are_described(&reserve, &schemas["ReserveDescription"]);
-    for rule in [learned, queued, warming, tokens] {
+    for rule in [learned, queued, warming] {
         are_described(rule, &schemas["Rule"]);
         are_described(&rule["numbers"], &schemas["Numbers"]);
     }
+}
+
+#[test]
+fn a_rule_that_reserves_is_listed_with_its_entries() {
+    let rules = "
+domain: d
+rules:
+  - { name: tokens, algorithm: fixed_window, limit: 9/h, reserve: { ttl: 90s } }
+  - { name: others, rate: 5/s }
+";
+    let server = Fixture::new(rules, "");
+    let rules = server.get("/v1/rules").json();
+    let rules = &rules["domains"][0]["rules"];
+    let schemas = &server.get("/openapi.json").json()["components"]["schemas"];
+    let reserve = json!({"phase": "phase", "id": "reservation", "ttl_ms": 90_000});
+    assert_eq!(rules[0]["reserve"], reserve);
+    assert_eq!(rules[1].get("reserve"), None);
+    are_described(&rules[0], &schemas["Rule"]);
+    are_described(&reserve, &schemas["ReserveDescription"]);
 }
 
 /// Every member of an object is in its schema, and every required member exists.

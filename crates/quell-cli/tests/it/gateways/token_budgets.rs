@@ -468,6 +468,9 @@ fn quell_may_be_killed_while_streams_go_on() {
 /// Limit of the tenant that all streams of a wave are of.
 const LIMIT: u64 = 10_000;
 
+/// The estimate of a stream by what it costs.
+type Estimate = fn(u64) -> u64;
+
 /// Tokens that a stream of a wave costs: 20 to 100.
 const fn cost(stream: u64) -> u64 {
     20 + stream * 37 % 81
@@ -499,12 +502,7 @@ async fn connect(port: u16) -> http2::SendRequest<Empty<Bytes>> {
 
 /// Streams that begin at once, over two connections of HTTP/2, and end once all were admitted or refused. Returns what
 /// those that were admitted cost, and how much of it was above their estimates.
-fn wave(
-    budgets: &Budgets,
-    tenant: &'static str,
-    streams: u64,
-    estimate: fn(u64) -> u64,
-) -> (u64, u64) {
+fn wave(budgets: &Budgets, tenant: &'static str, streams: u64, estimate: Estimate) -> (u64, u64) {
     let before = budgets.left(tenant).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let connections = [(); 2].map(|()| runtime.block_on(connect(budgets.gateway.port)));
@@ -561,7 +559,7 @@ fn a_thousand_streams_at_once_use_no_more_than_the_limit() {
     let estimates = &blocks_of("envoy-token-budgets.md", "What to look at")[0];
     let page = replace(&configuration(), rules, &format!("{rules}{estimates}"));
     let mut budgets = Budgets::start_with(&page, LIMIT, &[]);
-    let tenants: [(&str, &[u64], fn(u64) -> u64); 3] = [
+    let tenants: [(&str, &[u64], Estimate); 3] = [
         ("holds", &[1_000; 3], |_| 100),
         ("half", &[1_000; 3], |cost| cost / 2),
         ("many", &[2_000], |_| 100),
