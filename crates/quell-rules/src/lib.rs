@@ -60,6 +60,7 @@ mod yaml;
 pub use change::{ChangeKind, RuleChange, RuleChanges};
 pub use describe::{
     AdaptiveNumbers, BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers,
+    ReserveDescription,
 };
 pub use document::{DocumentNode, DocumentValue, read_documents};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};

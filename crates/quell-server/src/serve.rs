@@ -24,7 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::{self, ReservationSigner, Statistics, xds};
+use crate::envoy::{self, LateSettlements, ReservationSigner, Statistics, xds};
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -152,6 +152,7 @@ async fn start(
         by_hand: AtomicU64::new(0),
         envoy: Statistics::default(),
         reservations,
+        late_settlements: LateSettlements::default(),
     });
     describe_outages(&shared);
     reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
@@ -587,7 +588,7 @@ impl Server {
         work.await.ok_or(ServeError::Interrupted)?
     }
 
-    /// Reads the rules, the credentials and the certificates again and, where they have no mistake, brings them into force;
+    /// Reads the rules, the credentials, the certificates and the secrets of reservations again and, where they have no mistake, brings them into force;
     /// otherwise the old ones stay. Returns whether those in force are now those of all files and stores.
     /// Also opens the decision log again.
     pub async fn reload(&self) -> bool {
@@ -622,6 +623,9 @@ impl Server {
         task::spawn_in(upkeep, reload::run(shared(), watch));
         task::spawn_in(upkeep, reload::follow_secrets(shared()));
         task::spawn_in(upkeep, overrides::follow(shared()));
+        if self.shared.config.store.is_some() && self.shared.config.envoy.is_some() {
+            task::spawn_in(upkeep, envoy::late_settlements::run(shared()));
+        }
         if let Some(address) = self.shared.config.envoy_statsd.clone() {
             task::spawn_in(upkeep, envoy::statsd::run(shared(), address));
         }
