@@ -154,16 +154,26 @@ async fn start(
         reservations,
         late_settlements: LateSettlements::default(),
     });
-    describe_outages(&shared);
-    reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
-    shared.sources.mark_all_in_force();
-    let upkeep = follow_control_plane(&shared).await;
-    restore(&shared.limiter, restored);
-    overrides::load(&shared).await;
-    announce(&shared).await;
+    let upkeep = bring_into_force(&shared, loaded, restored).await?;
     let mut server = listen(shared, upkeep, snapshots, watch).await?;
     server.join(fleet);
     Ok(server)
+}
+
+/// Brings rules, states and overrides into force, before anybody is answered.
+async fn bring_into_force(
+    shared: &Arc<Shared>,
+    loaded: LoadedRules,
+    restored: Option<Restored>,
+) -> Result<JoinSet<()>, ServeError> {
+    describe_outages(shared);
+    reload::bring_into_force(shared, loaded).map_err(ServeError::Impossible)?;
+    shared.sources.mark_all_in_force();
+    let upkeep = follow_control_plane(shared).await;
+    restore(&shared.limiter, restored);
+    overrides::load(shared).await;
+    announce(shared).await;
+    Ok(upkeep)
 }
 
 /// Reads the rules and all files, on a thread that may wait for the disk.

@@ -411,7 +411,7 @@ impl Overrides {
         let shards = table.shards.iter().map(|shard| {
             let entries = shard.iter().map(|entry| Entry {
                 key: entry.key,
-                spans: entry.spans.map(&renew),
+                spans: entry.spans.map(renew),
             });
             entries.collect()
         });

@@ -14,7 +14,9 @@ rules:
 ";
 
 fn shop() -> LoadedRules {
-    parse_str("shop.yaml", SHOP).unwrap()
+    let loaded = parse_str("shop.yaml", SHOP);
+    assert_eq!(loaded.as_ref().err(), None);
+    loaded.unwrap_or_default()
 }
 
 fn words(effect: &Effect) -> String {
