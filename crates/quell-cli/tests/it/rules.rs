@@ -353,7 +353,15 @@ fn plans_are_checked_explained_and_tested() {
     let folder = Folder::new();
     let file = folder.write("shop.yaml", &rules(plans));
     run(&mut quell(&["rules", "check", &file])).expect_success();
-    let explain = ["rules", "explain", &file, "-e", "tenant=acme", "-e", "plan=gold"];
+    let explain = [
+        "rules",
+        "explain",
+        &file,
+        "-e",
+        "tenant=acme",
+        "-e",
+        "plan=gold",
+    ];
     let told = run(&mut quell(&explain)).expect_success();
     assert!(
         told.contains("+ api: token_bucket 100/s, burst 100\n      by plan gold"),

@@ -22,10 +22,16 @@ fn an_import_can_be_repeated() {
     let would = "would be: 2500 added, 0 changed, 0 deleted, 0 unchanged\n";
     assert_eq!(import(&["--dry-run"]), would);
     assert_eq!(shop.good(&["list", "shop"]), "no overrides\n");
-    assert_eq!(import(&[]), "2500 added, 0 changed, 0 deleted, 0 unchanged\n");
+    assert_eq!(
+        import(&[]),
+        "2500 added, 0 changed, 0 deleted, 0 unchanged\n"
+    );
     assert_eq!(shop.burst("tenant=t00042"), 62);
     let listed = shop.json(&["list", "shop", "--most", "9999"]);
-    assert_eq!(import(&[]), "0 added, 0 changed, 0 deleted, 2500 unchanged\n");
+    assert_eq!(
+        import(&[]),
+        "0 added, 0 changed, 0 deleted, 2500 unchanged\n"
+    );
     // Nothing has a new revision.
     assert_eq!(shop.json(&["list", "shop", "--most", "9999"]), listed);
     assert_eq!(shop.run(&["diff", "shop", &file]).code(), Some(0));
@@ -38,7 +44,9 @@ fn differences_are_shown_and_others_deleted_on_request() {
     shop.good(&["import", "shop", &file, "--batch", "7"]);
     shop.good(&["set", "shop", "login", "-e", "tenant=acme", "limit=9/day"]);
     let changed = tenants(119).replace("api,t00007,8/h", "api,t00007,9/h");
-    let changed = shop.folder.write("f.csv", &format!("{changed}api,new,1/h,\n"));
+    let changed = shop
+        .folder
+        .write("f.csv", &format!("{changed}api,new,1/h,\n"));
 
     let diff = shop.run(&["diff", "shop", &changed]);
     assert_eq!(diff.code(), Some(1), "{diff:?}");
@@ -52,8 +60,17 @@ fn differences_are_shown_and_others_deleted_on_request() {
     assert_eq!(diff["deleted"][0]["entries"], json!({ "tenant": "t00119" }));
 
     let told = shop.bad(&["import", "shop", &changed, "--delete-others"], 2);
-    assert!(told.contains("1 override would be deleted") && told.contains("write --yes"), "{told}");
-    assert_eq!(shop.json(&["diff", "shop", &changed])["added"].as_array().unwrap().len(), 1);
+    assert!(
+        told.contains("1 override would be deleted") && told.contains("write --yes"),
+        "{told}"
+    );
+    assert_eq!(
+        shop.json(&["diff", "shop", &changed])["added"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     let told = shop.json(&["import", "shop", &changed, "--delete-others", "--yes"]);
     let counts = ["added", "changed", "deleted", "unchanged"].map(|name| told[name].as_u64());
     assert_eq!(counts, [1, 1, 1, 118].map(Some));
@@ -71,7 +88,9 @@ fn what_one_server_exports_another_imports() {
 {"rule":"files","entries":{"tenant":"acme","user":"-eve"},"refuse":true,"from":"2098-01-01T00:00:00Z"}
 {"rule":"*","entries":{"tenant":"globex"},"unlimited":true}
 "#;
-    let told = one.run_with_input(&["import", "shop", "-"], lines).expect_success();
+    let told = one
+        .run_with_input(&["import", "shop", "-"], lines)
+        .expect_success();
     assert_eq!(told, "4 added, 0 changed, 0 deleted, 0 unchanged\n");
     let sorted = |text: String| {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -82,9 +101,14 @@ fn what_one_server_exports_another_imports() {
     assert_eq!(sorted(exported), sorted(lines.to_owned()));
     let table = one.good(&["export", "shop", "--csv"]);
     assert!(table.contains("\"'-eve\""), "{table}");
-    let told = other.run_with_input(&["import", "shop", "-"], &table).expect_success();
+    let told = other
+        .run_with_input(&["import", "shop", "-"], &table)
+        .expect_success();
     assert!(told.starts_with("4 added"), "{told}");
-    assert_eq!(sorted(other.good(&["export", "shop"])), sorted(lines.to_owned()));
+    assert_eq!(
+        sorted(other.good(&["export", "shop"])),
+        sorted(lines.to_owned())
+    );
 }
 
 #[test]
@@ -93,11 +117,15 @@ fn nothing_of_a_file_with_mistakes_is_written() {
     let text = "rule,tenant,rate,until\napi,acme,1/s,\napi,globex,1/s,someday\n";
     let file = shop.folder.write("f.csv", text);
     let told = shop.bad(&["import", "shop", &file], 1);
-    let expected = format!("error: {file}:3:4: until: `someday` is not an instant: write an instant such as");
+    let expected =
+        format!("error: {file}:3:4: until: `someday` is not an instant: write an instant such as");
     assert!(told.starts_with(&expected), "{told}");
     assert!(told.ends_with("1 mistake: nothing is written\n"), "{told}");
     let told = shop.json(&["import", "shop", &file]);
-    assert_eq!((&told["ok"], &told["problems"][0]["line"]), (&json!(false), &json!(3)));
+    assert_eq!(
+        (&told["ok"], &told["problems"][0]["line"]),
+        (&json!(false), &json!(3))
+    );
     // What only the server can know, before anything is written.
     let text = "rule,tenant,rate\napi,acme,1/s\napo,globex,1/s\n";
     let file = shop.folder.write("f.csv", text);
@@ -115,8 +143,15 @@ fn nothing_of_a_refused_batch_is_written_and_what_came_before_is() {
     assert_eq!(run.code(), Some(1), "{run:?}");
     let expected = format!("error: {file}:1702:3: rate: `1701` has no period: write `1701/s`");
     assert!(run.stderr.starts_with(&expected), "{run:?}");
-    assert!(run.stderr.contains("nothing of it is written, what came before it is"), "{run:?}");
-    assert_eq!(run.stdout, "1000 added, 0 changed, 0 deleted, 0 unchanged\n");
+    assert!(
+        run.stderr
+            .contains("nothing of it is written, what came before it is"),
+        "{run:?}"
+    );
+    assert_eq!(
+        run.stdout,
+        "1000 added, 0 changed, 0 deleted, 0 unchanged\n"
+    );
     let file = shop.folder.write("f.csv", &tenants(2_500));
     let told = shop.good(&["import", "shop", &file]);
     assert_eq!(told, "1500 added, 0 changed, 0 deleted, 1000 unchanged\n");
@@ -133,8 +168,19 @@ fn a_row_may_say_which_revision_it_replaces() {
     };
     let refused = import("2/h", seen + 7);
     assert_eq!(refused.code(), Some(1), "{refused:?}");
-    assert!(refused.stderr.starts_with("error: standard input:2:1: "), "{refused:?}");
-    assert!(import("2/h", seen).expect_success().starts_with("0 added, 1 changed"));
+    assert!(
+        refused.stderr.starts_with("error: standard input:2:1: "),
+        "{refused:?}"
+    );
+    assert!(
+        import("2/h", seen)
+            .expect_success()
+            .starts_with("0 added, 1 changed")
+    );
     // It is there already.
-    assert!(import("2/h", seen).expect_success().ends_with("1 unchanged\n"));
+    assert!(
+        import("2/h", seen)
+            .expect_success()
+            .ends_with("1 unchanged\n")
+    );
 }
