@@ -17,6 +17,8 @@ use crate::machine::processor_time;
 use crate::report::Report;
 use crate::table::Table;
 
+mod stored;
+
 const QUESTION: &str = "What do many overrides on one rule cost?";
 const OVERHEAD: &str = "`without`, `others`, `listed` and `own`: ns of processor time per call of \
     `Limiter::try_acquire_local` on one thread, of the rule without overrides, and with them for tenants \
@@ -46,6 +48,9 @@ pub(crate) struct Settings {
     /// Runs; cases alternate.
     #[arg(long, default_value_t = 5)]
     runs: usize,
+    /// Overrides that are stored beside the rules, and not in their file.
+    #[arg(long)]
+    stored: bool,
     /// Print the report for programs.
     #[arg(long)]
     #[serde(skip)]
@@ -73,6 +78,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.tenants > 0, "--tenants must be at least 1");
     ensure!(settings.calls > 0, "--calls must be at least 1");
     ensure!(settings.runs > 0, "--runs must be at least 1");
+    if settings.stored {
+        return stored::run(settings);
+    }
     let case = settings.overrides.to_string();
     let mut report = Report::new("overrides", QUESTION, OVERHEAD, settings)?;
     for (name, numbers) in [("plans", PLANS), ("own numbers", settings.overrides)] {

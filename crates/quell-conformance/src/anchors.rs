@@ -84,6 +84,11 @@ fn window(random: &mut Random, is_mixed: bool) -> FixedWindow {
     Limit::calendar_window(limit, unit, zone).anchor(anchor)
 }
 
+/// A random window on one of the calendars.
+pub(crate) fn anchored(random: &mut Random) -> FixedWindow {
+    window(random, true)
+}
+
 fn rules(random: &mut Random, _can_learn: bool) -> Vec<DomainRules> {
     one_limit("budget", window(random, true).build())
 }

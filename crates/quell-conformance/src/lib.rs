@@ -36,6 +36,7 @@ mod model;
 mod model_holds;
 mod model_ids;
 pub mod override_store;
+mod overrides;
 pub mod rule_store;
 mod rules;
 mod rungs;
@@ -53,6 +54,7 @@ pub use holds::{
 pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
+pub use overrides::{overrides_as_model, overrides_as_model_in_micros};
 use rules::{Random, random_budgets, random_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
 pub use scripted::ScriptedStore;
@@ -203,6 +205,33 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
         seed,
         steps,
         (random_rules, 40),
+        VerdictResult::eq,
+    )
+    .await;
+}
+
+/// [`same_as_model_in_micros`] for a store that decides a set in several places, and gives back where another place
+/// refuses: a key has the same numbers for all of its calls. What is given back stays counted under other numbers
+/// that the key had lately.
+///
+/// # Panics
+/// As [`same_as_model`].
+pub async fn same_as_model_over_places<S: AdminStore>(store: S, seed: u64, steps: usize) {
+    let model = InMicros(ModelStore::new(Carries::AtOnce));
+    let subject = limiter(store, start());
+    let without_overrides = |random: &mut Random| {
+        let mut domains = random_rules(random);
+        for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
+            rule.overrides.clear();
+        }
+        domains
+    };
+    same_as(
+        subject,
+        model,
+        seed,
+        steps,
+        (without_overrides, 40),
         VerdictResult::eq,
     )
     .await;

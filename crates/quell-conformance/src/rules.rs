@@ -256,7 +256,7 @@ fn matcher(entry: &str, patterns: &[&str]) -> Matcher {
     }
 }
 
-fn effect(random: &mut Random) -> Effect {
+pub(crate) fn effect(random: &mut Random) -> Effect {
     let limit = random_limit(random);
     debug_assert!(limit.is_ok(), "the numbers below are possible: {limit:?}");
     limit.map_or(Effect::Unlimited, Effect::Limit)

@@ -10,5 +10,5 @@ mod response;
 
 pub use reflection::file_descriptors;
 pub use request::{OwnLimit, Part, Request, RequestError, SettledDescriptor};
-pub use reservation::{REFUSED, Reservation, ReservationKey, Settles, UNRESERVED, difference};
+pub use reservation::{REFUSED, Reservation, ReservationKeys, Settles, UNRESERVED, difference};
 pub use response::{Answer, Fields};

@@ -9,9 +9,13 @@
 //! MAC: HMAC-SHA-256 of all before it, the domain and the descriptor without phase and id
 //! ```
 //!
+//! The first of several keys signs, and all of them verify, so that a key can be replaced while streams are open.
+//!
 //! A token of one tenant settles nothing of another, since the descriptor is under the MAC. A key that is not in it,
 //! because its rule is newer than the reservation or was in shadow and full, was not charged the estimate, and is
 //! charged the true cost. Several descriptors of one call have one token each, with a dot between.
+
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -42,15 +46,32 @@ const MAC: usize = 16;
 /// Begins what is signed, so that a signature of something else is none of a reservation.
 const CONTEXT: &[u8] = b"quell-envoy-reservation\0";
 
-/// The key that signs reservations. Servers of one store share it.
+/// The keys of reservations, of which the first signs. Servers of one store share them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationKeys {
+    signs: ReservationKey,
+    others: Vec<ReservationKey>,
+}
+
 #[derive(Clone)]
-pub struct ReservationKey(Hmac<Sha256>);
+struct ReservationKey {
+    digest: [u8; 32],
+    mac: Hmac<Sha256>,
+}
 
 impl std::fmt::Debug for ReservationKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ReservationKey(..)")
     }
 }
+
+impl PartialEq for ReservationKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for ReservationKey {}
 
 /// What a call was charged by its estimate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,17 +99,14 @@ pub enum Settles {
     Issued(Reservation),
 }
 
-impl ReservationKey {
-    /// The key of a secret.
+impl ReservationKeys {
+    /// The keys of secrets, of which the first signs.
     #[must_use]
-    pub fn new(secret: &[u8]) -> Self {
-        let digest = Sha256::digest([CONTEXT, secret].concat());
-        // A block of SHA-256: shorter keys of HMAC are filled with zeros.
-        let mut key = [0; 64];
-        for (to, from) in key.iter_mut().zip(digest) {
-            *to = from;
+    pub fn new<'s>(first: &[u8], others: impl IntoIterator<Item = &'s [u8]>) -> Self {
+        Self {
+            signs: ReservationKey::new(first),
+            others: others.into_iter().map(ReservationKey::new).collect(),
         }
-        Self(Hmac::new(&key.into()))
     }
 
     /// Signs a reservation of `estimate` units for a descriptor, charged at an instant on these keys. `nonce` is random.
@@ -105,25 +123,45 @@ impl ReservationKey {
             token.extend_from_slice(&number.to_be_bytes());
         }
         keys.for_each(|key| token.extend_from_slice(&fingerprint(key)));
-        let mac = of_token(self.of_call(call), &token).finalize().into_bytes();
+        let mac = of_token(self.signs.of_call(call), &token)
+            .finalize()
+            .into_bytes();
         token.extend_from_slice(mac.get(..MAC).unwrap_or_default());
         URL_SAFE_NO_PAD.encode(token)
     }
 
-    /// Reads what a call says that it settles, by the tokens among which its own is.
+    /// Reads what a call says that it settles, by the tokens among which its own is. Each key takes a hash of the call,
+    /// and one of each token.
     #[must_use]
     pub fn read(&self, call: (&str, &Descriptor<'_>, &Reserve), id: &str) -> Settles {
         match id {
             REFUSED => Settles::Refused,
             UNRESERVED => Settles::Unreserved,
             _ => {
-                let mac = self.of_call(call);
-                // A call has no more of them: each is a hash, and a stranger may have written the text.
-                let mut tokens = id.split('.').take(MAX_DESCRIPTORS);
-                let issued = tokens.find_map(|token| verify(&mac, token));
+                let mut keys = std::iter::once(&self.signs).chain(&self.others);
+                let issued = keys.find_map(|key| {
+                    let mac = key.of_call(call);
+                    // A call has no more of them: each is a hash, and a stranger may have written the text.
+                    let mut tokens = id.split('.').take(MAX_DESCRIPTORS);
+                    tokens.find_map(|token| verify(&mac, token))
+                });
                 issued.map_or(Settles::Unverified, Settles::Issued)
             }
         }
+    }
+}
+
+impl ReservationKey {
+    /// The key of a secret.
+    fn new(secret: &[u8]) -> Self {
+        let digest = Sha256::digest([CONTEXT, secret].concat()).into();
+        // A block of SHA-256: shorter keys of HMAC are filled with zeros.
+        let mut key = [0; 64];
+        for (to, from) in key.iter_mut().zip::<[u8; 32]>(digest) {
+            *to = from;
+        }
+        let mac = Hmac::new(&key.into());
+        Self { digest, mac }
     }
 
     /// The code of a call, to which a token is added.
@@ -131,7 +169,7 @@ impl ReservationKey {
         &self,
         (domain, descriptor, reserve): (&str, &Descriptor<'_>, &Reserve),
     ) -> Hmac<Sha256> {
-        let mut mac = self.0.clone();
+        let mut mac = self.mac.clone();
         add(&mut mac, domain.as_bytes());
         let entries = descriptor.entries().iter();
         let own = |name: &str| *name != *reserve.phase && *name != *reserve.id;
@@ -180,9 +218,9 @@ fn verify(of_call: &Hmac<Sha256>, token: &str) -> Option<Reservation> {
 }
 
 impl Reservation {
-    /// What a key is adjusted by, if the call cost `actual` units.
+    /// What a key is adjusted by, if the call cost `actual` units, and its rules give back for `ttl`.
     #[must_use]
-    pub fn adjustment(&self, key: Key<'_>, actual: u64, reserve: &Reserve) -> Adjustment {
+    pub fn adjustment(&self, key: Key<'_>, actual: u64, ttl: Duration) -> Adjustment {
         let is_charged = self.keys.contains(&fingerprint(key));
         let (estimate, charged) = match is_charged {
             true => (self.estimate, self.charged),
@@ -194,7 +232,7 @@ impl Reservation {
             reservation: Some(IssuedReservation {
                 id: self.id,
                 charged,
-                ttl: reserve.ttl,
+                ttl,
             }),
         }
     }
@@ -235,12 +273,16 @@ mod tests {
         Key::from_parts(bytes, 0)
     }
 
-    fn issued() -> (ReservationKey, Reserve, String) {
-        let (signs, reserve) = (ReservationKey::new(b"secret"), Reserve::default());
+    fn keys(first: &[u8], others: &[&'static [u8]]) -> ReservationKeys {
+        ReservationKeys::new(first, others.iter().copied())
+    }
+
+    fn issued() -> (ReservationKeys, Reserve, String) {
+        let (signs, reserve) = (keys(b"secret", &[]), Reserve::default());
         let call = descriptor(&[("tenant", "acme"), ("phase", "reserve")]);
         let charge = (1_000, Wall::from_nanos(7_000));
-        let keys = [key(b"k1"), key(b"k2")].into_iter();
-        let token = signs.issue(("llm", &call, &reserve), charge, keys, 5);
+        let charged = [key(b"k1"), key(b"k2")].into_iter();
+        let token = signs.issue(("llm", &call, &reserve), charge, charged, 5);
         (signs, reserve, token)
     }
 
@@ -266,7 +308,7 @@ mod tests {
                 (reservation.estimate, reservation.charged.as_nanos()),
                 (1_000, 7_000)
             );
-            let of = |name, actual| reservation.adjustment(key(name), actual, &reserve);
+            let of = |name, actual| reservation.adjustment(key(name), actual, reserve.ttl);
             for name in [b"k1", b"k2"] {
                 let known = of(name, 400).reservation.unwrap();
                 assert_eq!(of(name, 400).difference, -600);
@@ -307,11 +349,27 @@ mod tests {
             let read = signs.read((domain, call, &reserve), &token);
             assert_eq!(read, Settles::Unverified, "{domain} {call:?}");
         }
-        let other = ReservationKey::new(b"other");
-        assert_eq!(
-            other.read(("llm", &call, &reserve), &token),
-            Settles::Unverified
+    }
+
+    #[test]
+    fn the_first_key_signs_and_all_of_them_verify() {
+        let (_, reserve, token) = issued();
+        let call = descriptor(&[("tenant", "acme")]);
+        let is_known = |keys: &ReservationKeys| {
+            let read = keys.read(("llm", &call, &reserve), &token);
+            matches!(read, Settles::Issued(_))
+        };
+        assert!(is_known(&keys(b"other", &[b"third", b"secret"])));
+        assert!(!is_known(&keys(b"other", &[b"third"])));
+        let signed = keys(b"other", &[b"secret"]).issue(
+            ("llm", &call, &reserve),
+            (1, Wall::ORIGIN),
+            [].into_iter(),
+            0,
         );
+        let read = keys(b"secret", &[]).read(("llm", &call, &reserve), &signed);
+        assert_eq!(read, Settles::Unverified);
+        assert_ne!(keys(b"a", &[b"b"]), keys(b"b", &[b"a"]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod info;
 mod inline;
 mod memo;
 mod number;
+mod override_commands;
 mod question;
 mod queue;
 mod reader;
@@ -29,6 +30,7 @@ pub use frame::{FrameError, FrameLimits};
 pub use hold_commands::{EndCommand, Reserve};
 pub use info::{ConnectionFacts, ServerFacts};
 pub use memo::CallMemo;
+pub use override_commands::{OverriddenKey, OverrideCommand, OverrideVerb};
 pub use queue::{MAX_QUEUED, MAX_QUEUED_BYTES, Queue, QueueFull};
 pub use reader::{Read, Reader, Request};
 pub use session::{

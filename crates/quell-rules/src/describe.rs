@@ -8,6 +8,7 @@ use quell_core::algorithm::fixed_window::{Anchor, CalendarUnit, Window};
 use quell_core::ban::Ban;
 use quell_core::hold::OnExpiry;
 use quell_core::limit::Limit;
+use quell_core::rule::Reserve;
 use serde::Serialize;
 
 /// A limit in words and numbers.
@@ -148,6 +149,32 @@ pub struct BanNumbers {
     pub within_ms: u64,
     /// Duration of each ban in a row; the last repeats.
     pub for_ms: Vec<u64>,
+}
+
+/// `reserve`: how calls through Envoy reserve estimates, named as in a rules file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct ReserveDescription {
+    /// The entry whose value is `reserve` or `settle`.
+    pub phase: String,
+    /// The entry that names the reservation to be settled.
+    pub id: String,
+    /// Time from the reservation after which nothing of it is given back, in whole milliseconds, rounded up.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1, max = 86_400_000)))]
+    pub ttl_ms: u64,
+}
+
+impl ReserveDescription {
+    /// Describes `reserve`.
+    #[must_use]
+    pub fn new(reserve: &Reserve) -> Self {
+        Self {
+            phase: reserve.phase.to_string(),
+            id: reserve.id.to_string(),
+            ttl_ms: millis(reserve.ttl),
+        }
+    }
 }
 
 impl LimitDescription {

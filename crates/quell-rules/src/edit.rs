@@ -1,5 +1,5 @@
-//! Edit: changes fields of one rule, or of its overrides, in the text of a rules file. No other byte
-//! changes.
+//! Edit: changes fields of one rule, of its overrides, or of what plans say for it, in the text of a rules file. No
+//! other byte changes.
 //!
 //! The parser knows the bytes of each value, so comments, order and layout stay. Afterwards the whole
 //! text is parsed again: it must have no mistake, and only that one rule may differ.
@@ -17,8 +17,9 @@ mod node;
 mod value;
 
 pub use value::Assignment;
+use value::Place;
 
-/// A new field is inserted after the first of these fields that the rule, or the override, has.
+/// A new field is inserted after the first of these fields that the rule, the override, or the plan has.
 const NEIGHBOURS: [&str; 8] = [
     "rate",
     "refill",
@@ -92,6 +93,14 @@ pub enum EditError {
         /// Number of overrides of the rule.
         count: usize,
     },
+    /// The field is one of another rule, of a plan that is not there, or of one that says nothing for the rule.
+    #[error("`{field}`: {reason}")]
+    NoPlan {
+        /// The field.
+        field: String,
+        /// Reason, and what to write.
+        reason: String,
+    },
     /// The field cannot be set because of the way it is written.
     #[error("{what} is written {how}: {BY_HAND}")]
     NotHere {
@@ -129,8 +138,9 @@ fn last_override(count: usize) -> String {
     }
 }
 
-/// Sets fields of the rule `rule`, or of its overrides (`overrides[0].rate=1000/s`), in `text`. Messages
-/// call the text `name`. `domain` may be `None` if only one domain has a rule of that name.
+/// Sets fields of the rule `rule`, of its overrides (`overrides[0].rate=1000/s`) or of what plans say for it
+/// (`plans.gold.api.rate=200/s`), in `text`. Messages call the text `name`. `domain` may be `None` if only one domain
+/// has a rule of that name.
 ///
 /// ```
 /// use quell_rules::set_fields;
@@ -161,12 +171,17 @@ pub fn set_fields(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // The text was parsed above without problems, so none are reported here.
     let roots = yaml::documents(text.as_bytes(), &mut Sink::new(name));
-    let node = find_rule(&roots, domain, rule).ok_or_else(|| EditError::NotHere {
+    let found = find_rule(&roots, domain, rule).ok_or_else(|| EditError::NotHere {
         what: format!("the rule `{rule}`"),
         how: "by way of an alias",
     })?;
     let mut edits = Vec::with_capacity(assignments.len());
     for assignment in assignments {
+        let node = match assignment.place() {
+            Place::Rule => found.node,
+            Place::Override(index) => find_override(found.node, *index, assignment)?,
+            Place::Plan(path) => find_plan(found.root, rule, path, assignment)?,
+        };
         let edit = edit(text, node, assignment)?;
         if !has_window {
             check_period(text, &edit, assignment)?;
@@ -218,7 +233,7 @@ fn check(assignments: &[Assignment]) -> Result<(), EditError> {
         if field == "name" {
             return Err(EditError::Name);
         }
-        let is_over = |other: &Assignment| other.over().is_some();
+        let is_over = |other: &Assignment| matches!(other.place(), Place::Override(_));
         if field == "overrides" && assignments.iter().any(is_over) {
             return Err(EditError::Twice(field.to_owned()));
         }
@@ -258,17 +273,63 @@ fn find_domain<'d>(
     }
 }
 
-/// The YAML map of the rule.
-fn find_rule<'n>(roots: &'n [Node], domain: &str, rule: &str) -> Option<&'n Node> {
+/// The YAML map of a rule, and the document that it is in.
+#[derive(Clone, Copy, Debug)]
+struct FoundRule<'n> {
+    root: &'n Node,
+    node: &'n Node,
+}
+
+fn find_rule<'n>(roots: &'n [Node], domain: &str, rule: &str) -> Option<FoundRule<'n>> {
     let is_domain = |root: &&Node| {
         let name = root.get("domain").and_then(Node::text);
         name == Some(domain)
     };
-    let lists = roots.iter().filter(is_domain);
-    let mut rules = lists
-        .filter_map(|root| root.get("rules"))
-        .flat_map(Node::items);
-    rules.find(|node| node.get("name").and_then(Node::text) == Some(rule))
+    let mut roots = roots.iter().filter(is_domain);
+    roots.find_map(|root| {
+        let mut rules = root.get("rules").map_or(&[][..], Node::items).iter();
+        let node = rules.find(|node| node.get("name").and_then(Node::text) == Some(rule))?;
+        Some(FoundRule { root, node })
+    })
+}
+
+/// The YAML map of what a plan says for the rule, or an alias on the way to it. `path` is `PLAN.RULE`.
+fn find_plan<'n>(
+    root: &'n Node,
+    rule: &str,
+    path: &str,
+    assignment: &Assignment,
+) -> Result<&'n Node, EditError> {
+    let no_plan = |reason| EditError::NoPlan {
+        field: assignment.field().to_owned(),
+        reason,
+    };
+    let plan = path
+        .strip_suffix(rule)
+        .and_then(|rest| rest.strip_suffix('.'));
+    let plan = plan.ok_or_else(|| {
+        let reason = format!("this is of another rule: of `{rule}` write plans.PLAN.{rule}.FIELD");
+        no_plan(reason)
+    })?;
+    let plans = root.get("plans");
+    if let Some(alias) = plans.filter(|plans| plans.is_alias()) {
+        return Ok(alias);
+    }
+    let Some(node) = plans.and_then(|plans| plans.get(plan)) else {
+        let pairs = plans.map_or(&[][..], Node::pairs);
+        let names: Vec<&str> = pairs.iter().map(|pair| &*pair.key).collect();
+        return Err(no_plan(match hint::meant(plan, &names) {
+            Some(meant) => format!("there is no plan `{plan}`, did you mean `{meant}`?"),
+            None => format!("there is no plan `{plan}` beside the rule: to add one, {BY_HAND}"),
+        }));
+    };
+    match node.get(rule) {
+        Some(numbers) => Ok(numbers),
+        None if node.is_alias() => Ok(node),
+        None => Err(no_plan(format!(
+            "the plan `{plan}` says nothing for the rule: to add numbers, {BY_HAND}"
+        ))),
+    }
 }
 
 /// The YAML map of an override, or an alias of one.
@@ -295,15 +356,11 @@ struct Edit {
     text: String,
 }
 
-fn edit(text: &str, rule: &Node, assignment: &Assignment) -> Result<Edit, EditError> {
+fn edit(text: &str, node: &Node, assignment: &Assignment) -> Result<Edit, EditError> {
     let field = assignment.name();
     let not_here = |how| EditError::NotHere {
         what: format!("`{}`", assignment.field()),
         how,
-    };
-    let node = match assignment.over() {
-        None => rule,
-        Some(index) => find_override(rule, index, assignment)?,
     };
     if node.is_alias() {
         return Err(not_here("by way of an alias"));

@@ -19,7 +19,7 @@ mod words;
 
 use words::{matchers, why_not};
 
-use crate::describe::{BanNumbers, LimitDescription, LimitNumbers};
+use crate::describe::{BanNumbers, LimitDescription, LimitNumbers, ReserveDescription};
 
 /// Application of a domain's rules to a query. Shown as text with `Display`, or serialized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -125,6 +125,9 @@ pub struct RuleExplanation {
     pub nodes: Option<u32>,
     /// The longest that something can be reserved under the rule, in milliseconds, unless it hands out permits.
     pub max_hold_ms: Option<u64>,
+    /// How calls through Envoy reserve estimates under the rule, if they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<ReserveDescription>,
     /// The HTTP status of its refusals, if the rule says one.
     pub status: Option<u16>,
     /// The content type of the body of its refusals, if the rule says one.
@@ -198,6 +201,7 @@ fn explain_rule(domain: &str, rule: &Rule, descriptor: &Descriptor<'_>) -> RuleE
             explanation.ban = described.ban_in_words;
             explanation.ban_numbers = described.ban;
             explanation.max_hold_ms = max_hold_ms(rule, limit);
+            explanation.reserve = rule.reserve.as_deref().map(ReserveDescription::new);
             explanation.key = Some(key(domain, rule, &reader));
             let together = rule.per.iter().find(|per| per.colocate);
             explanation.colocated_by = together.map(|per| per.entry.to_string());
@@ -333,6 +337,14 @@ impl fmt::Display for RuleExplanation {
         let longest = self.max_hold_ms.map(Duration::from_millis);
         if let Some(longest) = longest.filter(|longest| *longest != DEFAULT_MAX_HOLD) {
             write!(f, "\n      max_hold: {}", Exact(longest))?;
+        }
+        if let Some(reserve) = &self.reserve {
+            let (phase, id) = (printable(&reserve.phase), printable(&reserve.id));
+            let ttl = Exact(Duration::from_millis(reserve.ttl_ms));
+            write!(
+                f,
+                "\n      reserve: {{ phase: {phase}, id: {id}, ttl: {ttl} }}"
+            )?;
         }
         if self.limit.is_some() {
             self.fmt_rung(f)?;

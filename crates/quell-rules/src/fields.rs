@@ -59,6 +59,12 @@ tables! {
     WAIT: "A range of waits",
 }
 
+/// The fields that the numbers of a single key can have: those of an override without `when`, and `plan`.
+pub fn number_fields() -> impl Iterator<Item = &'static str> {
+    let of_override = OVERRIDE.names().filter(|name| *name != "when");
+    of_override.chain(["plan"])
+}
+
 impl FieldTable {
     /// Reads the section under `heading`: a row for each field, and a line with the fields of a
     /// later version.

@@ -60,12 +60,13 @@ mod yaml;
 pub use change::{ChangeKind, RuleChange, RuleChanges};
 pub use describe::{
     AdaptiveNumbers, BanNumbers, LimitDescription, LimitNumbers, RateNumbers, RefillNumbers,
+    ReserveDescription,
 };
 pub use document::{DocumentNode, DocumentValue, read_documents};
 pub use duration::{Exact as ExactDuration, parse as parse_duration};
 pub use edit::{Assignment, EditError, EditedRules, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain, max_hold_ms};
-pub use fields::FIELD_TABLES;
+pub use fields::{FIELD_TABLES, number_fields};
 pub use hint::{meant, one_of};
 pub use load::{LoadedRules, force_shadow, load, load_from, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};

@@ -373,7 +373,7 @@ settings! {
         /// Default 10 s, as there (`STATS_FLUSH_INTERVAL`).
         envoy_statsd_interval<DURATION>: Duration = Duration::from_secs(10), no_shorter_than(MIN_INTERVAL);
         /// A file with the secret that signs reservations of rules with `reserve`, or env:NAME for a variable with it;
-        /// servers of one store have the same
+        /// servers of one store have the same. Secrets in further lines only verify, and a change is followed
         ///
         /// Default one that each start makes; beside a store such rules are refused without it.
         envoy_secret<SOURCE>: Option<SecretSource> = None;

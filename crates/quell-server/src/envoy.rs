@@ -29,6 +29,7 @@ use crate::shared::Shared;
 
 mod config;
 mod health;
+pub(crate) mod late_settlements;
 mod reflection;
 mod reservations;
 mod service;
@@ -38,6 +39,7 @@ pub(crate) mod web;
 pub(crate) mod xds;
 
 use health::ServiceHealth;
+pub(crate) use late_settlements::LateSettlements;
 pub(crate) use reservations::ReservationSigner;
 pub(crate) use statistics::Statistics;
 pub(crate) use xds::XdsLimits;

@@ -15,6 +15,8 @@ pub(crate) struct Health {
     pub(crate) credentials: Attempts,
     /// The same with the certificates of TLS.
     pub(crate) certificates: Attempts,
+    /// The same with the secrets of reservations through Envoy.
+    pub(crate) envoy_secret: Attempts,
     /// Writing snapshots. While that fails, a crash loses more than it should.
     pub(crate) snapshot: Attempts,
     store_warnings: Mutex<Vec<String>>,

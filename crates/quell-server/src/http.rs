@@ -32,7 +32,7 @@ mod metrics;
 #[cfg(test)]
 mod openapi;
 mod origin;
-mod override_routes;
+pub(crate) mod override_routes;
 mod rule_routes;
 mod service;
 mod stream;
@@ -41,7 +41,7 @@ mod unread_body;
 
 pub(crate) use ask::{jitter, unsupported};
 pub(crate) use connection::{rejection, run};
-pub(crate) use quell_host::caller::Purpose;
+pub(crate) use quell_host::caller::{Client, Purpose};
 pub(crate) use quell_host::reply::no_tls;
 pub(crate) use service::HttpService;
 

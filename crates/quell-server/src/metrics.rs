@@ -64,17 +64,23 @@ pub(crate) struct ReservationNumbers {
     pub(crate) unreserved: Number,
     /// Settlements of what was not issued for the call.
     pub(crate) unverified: Number,
+    /// Settlements that are sent again, since the store did not answer.
+    pub(crate) kept: Number,
+    /// Settlements that the store may never have seen: their estimates stay charged.
+    pub(crate) lost: Number,
 }
 
 impl ReservationNumbers {
     /// All numbers with their names.
-    pub(crate) fn all(&self) -> [(&'static str, u64); 5] {
+    pub(crate) fn all(&self) -> [(&'static str, u64); 7] {
         [
             ("issued", self.issued.get()),
             ("refused", self.refused.get()),
             ("settled", self.settled.get()),
             ("unreserved", self.unreserved.get()),
             ("unverified", self.unverified.get()),
+            ("kept", self.kept.get()),
+            ("lost", self.lost.get()),
         ]
     }
 }

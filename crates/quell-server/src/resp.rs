@@ -9,6 +9,7 @@ mod access;
 mod buffer;
 mod calls;
 mod connection;
+mod overrides;
 mod session;
 
 pub(crate) use connection::run;

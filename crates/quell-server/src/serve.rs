@@ -24,7 +24,7 @@ use crate::candidate::{Candidates, of_fleet};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::{self, ReservationSigner, Statistics, xds};
+use crate::envoy::{self, LateSettlements, ReservationSigner, Statistics, xds};
 use crate::error::ServeError;
 use crate::fleet::{self, FleetNode};
 use crate::health::{Health, Phase};
@@ -152,17 +152,28 @@ async fn start(
         by_hand: AtomicU64::new(0),
         envoy: Statistics::default(),
         reservations,
+        late_settlements: LateSettlements::default(),
     });
-    describe_outages(&shared);
-    reload::bring_into_force(&shared, loaded).map_err(ServeError::Impossible)?;
-    shared.sources.mark_all_in_force();
-    let upkeep = follow_control_plane(&shared).await;
-    restore(&shared.limiter, restored);
-    overrides::load(&shared).await;
-    announce(&shared).await;
+    let upkeep = bring_into_force(&shared, loaded, restored).await?;
     let mut server = listen(shared, upkeep, snapshots, watch).await?;
     server.join(fleet);
     Ok(server)
+}
+
+/// Brings rules, states and overrides into force, before anybody is answered.
+async fn bring_into_force(
+    shared: &Arc<Shared>,
+    loaded: LoadedRules,
+    restored: Option<Restored>,
+) -> Result<JoinSet<()>, ServeError> {
+    describe_outages(shared);
+    reload::bring_into_force(shared, loaded).map_err(ServeError::Impossible)?;
+    shared.sources.mark_all_in_force();
+    let upkeep = follow_control_plane(shared).await;
+    restore(&shared.limiter, restored);
+    overrides::load(shared).await;
+    announce(shared).await;
+    Ok(upkeep)
 }
 
 /// Reads the rules and all files, on a thread that may wait for the disk.
@@ -587,7 +598,7 @@ impl Server {
         work.await.ok_or(ServeError::Interrupted)?
     }
 
-    /// Reads the rules, the credentials and the certificates again and, where they have no mistake, brings them into force;
+    /// Reads the rules, the credentials, the certificates and the secrets of reservations again and, where they have no mistake, brings them into force;
     /// otherwise the old ones stay. Returns whether those in force are now those of all files and stores.
     /// Also opens the decision log again.
     pub async fn reload(&self) -> bool {
@@ -622,6 +633,9 @@ impl Server {
         task::spawn_in(upkeep, reload::run(shared(), watch));
         task::spawn_in(upkeep, reload::follow_secrets(shared()));
         task::spawn_in(upkeep, overrides::follow(shared()));
+        if self.shared.config.store.is_some() && self.shared.config.envoy.is_some() {
+            task::spawn_in(upkeep, envoy::late_settlements::run(shared()));
+        }
         if let Some(address) = self.shared.config.envoy_statsd.clone() {
             task::spawn_in(upkeep, envoy::statsd::run(shared(), address));
         }

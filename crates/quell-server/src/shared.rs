@@ -18,7 +18,7 @@ use crate::candidate::Candidates;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::decision_log::DecisionLog;
-use crate::envoy::{ReservationSigner, Statistics};
+use crate::envoy::{LateSettlements, ReservationSigner, Statistics};
 use crate::fleet::FleetNode;
 use crate::health::{Health, Phase};
 use crate::history::History;
@@ -69,6 +69,7 @@ pub(crate) struct Shared {
     /// Statistics under the names of envoyproxy/ratelimit.
     pub(crate) envoy: Statistics,
     pub(crate) reservations: ReservationSigner,
+    pub(crate) late_settlements: LateSettlements,
     /// None: this server is not a node of a fleet.
     pub(crate) node: Option<FleetNode>,
 }

@@ -1,25 +1,26 @@
 //! Overrides: numbers for single keys that come and go while the rules stay, with a beginning and an end.
 //!
 //! What is kept of each is a fingerprint of its key and a pointer to its numbers, which all keys of a rule with the
-//! same numbers share: 32 bytes in one of [`SHARDS`] lists. A change copies one list; a call that began before it goes
-//! on with the old ones.
+//! same numbers share: 32 bytes in one of many short lists ([`Lists`]). A change copies one list; a call that began
+//! before it goes on with the old ones.
 
+use std::array;
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use quell_core::descriptor::Descriptor;
 use quell_core::rule::{
     Changes, LimitIds, Numbers, RuleSet, StoredChoice, StoredEffect, StoredNumbers, StoredOverrides,
 };
 use quell_core::time::{Now, Wall};
-use rpds::VectorSync;
 
 use crate::store::memory::HashKey;
 
-/// Number of lists over which keys are spread. A million keys are some 250 in each, which are copied in a microsecond.
-const SHARDS: usize = 4_096;
+/// Number of rows of lists, and of lists in a row: of a million keys some 60 are in each list.
+const SIDE: usize = 128;
 
 /// Other numbers for one key of a rule, which replace those that were stored for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +83,80 @@ pub type ReadNumbers<'f> = dyn Fn(&str, &str, &str) -> Option<StoredEffect> + 'f
 #[derive(Clone)]
 struct Table {
     hash: HashKey,
-    shards: VectorSync<Vec<Entry>>,
+    lists: Lists,
+}
+
+/// Keys by their fingerprints, in lists: a change copies one list, its row, and the row of rows.
+#[derive(Clone)]
+struct Lists(Arc<[Arc<Row>; SIDE]>);
+
+type Row = [Arc<[Entry]>; SIDE];
+
+impl Lists {
+    fn new() -> Self {
+        let empty: Arc<[Entry]> = Arc::from([]);
+        let row: Arc<Row> = Arc::new(array::from_fn(|_| Arc::clone(&empty)));
+        Self(Arc::new(array::from_fn(|_| Arc::clone(&row))))
+    }
+
+    /// The row of a key, and its list there.
+    fn place((high, _): Fingerprint) -> (usize, usize) {
+        let bits = usize::try_from(high & 0xffff_ffff).unwrap_or(0);
+        (bits / SIDE % SIDE, bits % SIDE)
+    }
+
+    fn get(&self, key: Fingerprint) -> &[Entry] {
+        let (row, list) = Self::place(key);
+        let list = self.0.get(row).and_then(|row| row.get(list));
+        list.map_or(&[], |list| list)
+    }
+
+    fn set(&mut self, key: Fingerprint, entries: Vec<Entry>) {
+        let (row, list) = Self::place(key);
+        let rows = Arc::make_mut(&mut self.0);
+        if let Some(row) = rows.get_mut(row)
+            && let Some(list) = Arc::make_mut(row).get_mut(list)
+        {
+            *list = Arc::from(entries);
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        let lists = self.0.iter().flat_map(|row| row.iter());
+        lists.flat_map(|list| list.iter())
+    }
+
+    /// The same lists with other entries.
+    fn map(&self, entry: impl Fn(&Entry) -> Entry) -> Self {
+        let list = |list: &Arc<[Entry]>| -> Arc<[Entry]> { list.iter().map(&entry).collect() };
+        let rows = array::from_fn(|row| {
+            let row = self.0.get(row);
+            let lists = array::from_fn(|place| {
+                let before = row.and_then(|row| row.get(place));
+                before.map_or_else(|| Arc::from([]), &list)
+            });
+            Arc::new(lists)
+        });
+        Self(Arc::new(rows))
+    }
+}
+
+/// The place of a key in a list, or the place where it belongs. Fingerprints are spread evenly, so it is looked for
+/// where it should lie, and from there on.
+fn search(list: &[Entry], key: Fingerprint) -> Result<usize, usize> {
+    let scaled = ((key.0 >> 32) * list.len() as u64) >> 32;
+    let mut place = usize::try_from(scaled).unwrap_or(0);
+    while place > 0 && list.get(place - 1).is_some_and(|entry| entry.key >= key) {
+        place -= 1;
+    }
+    while let Some(entry) = list.get(place) {
+        match entry.key.cmp(&key) {
+            Ordering::Less => place += 1,
+            Ordering::Equal => return Ok(place),
+            Ordering::Greater => break,
+        }
+    }
+    Err(place)
 }
 
 /// A key with its numbers.
@@ -164,9 +238,8 @@ impl fmt::Debug for Table {
 impl StoredOverrides for Table {
     fn find(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>> {
         let key = self.fingerprint(key);
-        let shard = self.shards.get(shard_of(key))?;
-        let place = shard.binary_search_by_key(&key, |entry| entry.key).ok()?;
-        match &shard.get(place)?.spans {
+        let list = self.lists.get(key);
+        match &list.get(search(list, key).ok()?)?.spans {
             Spans::Always(_, shared) => shared.get(),
             Spans::Timed(all) => {
                 let mut all = all.iter();
@@ -181,10 +254,9 @@ impl StoredOverrides for Table {
 
 impl Table {
     fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| Vec::new());
         Self {
             hash: HashKey::random(),
-            shards: shards.collect(),
+            lists: Lists::new(),
         }
     }
 
@@ -192,10 +264,6 @@ impl Table {
         let hash = self.hash.of_bytes(key);
         (hash.high, hash.low)
     }
-}
-
-fn shard_of((high, _): Fingerprint) -> usize {
-    usize::try_from(high >> 32).unwrap_or(0) % SHARDS
 }
 
 /// The overrides in force, as they are changed: one change at a time.
@@ -288,7 +356,7 @@ impl Overrides {
             let mut ranks = ranks.iter().map(|timed| timed.rank);
             ranks.any(|rank| !seen.contains(&(entry.key, rank)))
         };
-        let gone = table.shards.iter().flatten().filter(|entry| is_gone(entry));
+        let gone = table.lists.all().filter(|entry| is_gone(entry));
         let gone: Vec<Fingerprint> = gone.map(|entry| entry.key).collect();
         let mut given_up = Vec::new();
         for key in gone {
@@ -306,9 +374,8 @@ impl Overrides {
         is_gone: impl Fn(&Timed) -> bool,
         spans: Vec<Timed>,
     ) -> impl Iterator<Item = Arc<Shared>> {
-        let shard = shard_of(key);
-        let before = table.shards.get(shard).map_or(&[][..], |shard| shard);
-        let place = before.binary_search_by_key(&key, |entry| entry.key);
+        let before = table.lists.get(key);
+        let place = search(before, key);
         let old = place.ok().and_then(|place| before.get(place));
         let old = old.map_or_else(Vec::new, |entry| entry.spans.all());
         self.keys -= usize::from(!old.is_empty());
@@ -325,7 +392,7 @@ impl Overrides {
         entries.extend_from_slice(head.unwrap_or_default());
         entries.extend(Spans::new(next).map(|spans| Entry { key, spans }));
         entries.extend_from_slice(tail.unwrap_or_default());
-        table.shards.set_mut(shard, entries);
+        table.lists.set(key, entries);
         gone.into_iter().map(|timed| timed.shared)
     }
 
@@ -364,13 +431,13 @@ impl Overrides {
                 users: AtomicUsize::new(0),
             })
         });
-        known.users.fetch_add(1, Ordering::Relaxed);
+        known.users.fetch_add(1, Relaxed);
         Arc::clone(known)
     }
 
     /// Takes numbers from a key. If it was the last one, its other keys' use goes to the limit of the rule.
     fn give_up(&mut self, shared: &Arc<Shared>, context: &Naming<'_>, changed: &mut Changed) {
-        if shared.users.fetch_sub(1, Ordering::Relaxed) > 1 {
+        if shared.users.fetch_sub(1, Relaxed) > 1 {
             return;
         }
         self.known.remove(&shared.name);
@@ -395,7 +462,7 @@ impl Overrides {
         let mut next = HashMap::with_capacity(self.known.len());
         for (name, before) in self.known.drain() {
             let choice = choose(&name, before.own(), context, changed);
-            let users = AtomicUsize::new(before.users.load(Ordering::Relaxed));
+            let users = AtomicUsize::new(before.users.load(Relaxed));
             let shared = Shared {
                 name: name.clone(),
                 choice,
@@ -408,14 +475,10 @@ impl Overrides {
             let now = self.known.get(&shared.name);
             Arc::clone(now.unwrap_or(shared))
         };
-        let shards = table.shards.iter().map(|shard| {
-            let entries = shard.iter().map(|entry| Entry {
-                key: entry.key,
-                spans: entry.spans.map(&renew),
-            });
-            entries.collect()
+        table.lists = table.lists.map(|entry| Entry {
+            key: entry.key,
+            spans: entry.spans.map(renew),
         });
-        table.shards = shards.collect();
         changed.rules = changed
             .rules
             .with_stored((self.keys > 0).then(|| Arc::new(table.clone()) as Arc<_>));

@@ -196,10 +196,17 @@ fn visit(port: u16, arguments: &[&str]) -> Reply {
     reply_of(&[&visitor, arguments, &[&url]].concat(), b"")
 }
 
-impl Drop for Gateway {
-    fn drop(&mut self) {
+impl Gateway {
+    /// Kills it, as a crash would.
+    fn kill(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 

@@ -30,7 +30,7 @@ use quell_testkit::port::free_port;
 const SLOW: &str = "it takes minutes";
 
 /// Blocks that are not run here: the page, how the block begins, and why.
-const NOT_RUN: [(&str, &str, &str); 10] = [
+const NOT_RUN: [(&str, &str, &str); 11] = [
     ("CONTRIBUTING.md", "cargo xtask test", "it runs this test"),
     ("README.md", "cargo install", SLOW),
     ("docs/benchmarks.md", "sudo apt-get install redis", SLOW),
@@ -42,6 +42,11 @@ const NOT_RUN: [(&str, &str, &str); 10] = [
         "sudo apt-get install ./target",
         "it would change this machine; `deb::it_is_installed_upgraded_removed_and_purged` does it with dpkg, in a \
          root of its own",
+    ),
+    (
+        "docs/envoy-token-budgets.md",
+        "python3 model.py",
+        "it needs Envoy, and port 80; `gateways::token_budgets` runs that configuration",
     ),
     ("docs/operate.md", "docker", "there is no Docker here"),
     ("docs/operate.md", "kubectl", "there is no Kubernetes here"),

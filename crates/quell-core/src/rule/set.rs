@@ -86,6 +86,9 @@ pub struct Changes {
     pub replaced: Vec<ReplacedLimit>,
     /// Limits that are in no rule any more. They may come back within [`REMEMBERED`].
     pub dropped: Vec<DroppedLimit>,
+    /// Limits that are gone, of a rule that is there and has no limit any more. What was used under them counts
+    /// again if the rule has one before it has drained.
+    pub idle: Vec<DroppedLimit>,
     /// Limits that are gone for good, with all state under them.
     pub removed: Vec<LimitId>,
 }
@@ -96,6 +99,7 @@ impl Changes {
         self.added.extend(later.added);
         self.replaced.extend(later.replaced);
         self.dropped.extend(later.dropped);
+        self.idle.extend(later.idle);
         self.removed.extend(later.removed);
     }
 }
@@ -451,11 +455,16 @@ impl RuleSet {
             if let (Some(in_force), Some(effect)) = (in_force, stored.effect) {
                 let place = LimitPlace::new(&in_force.scope).of_numbers(effect);
                 let numbers = naming.numbers(effect, place, before, &in_force.rule);
-                naming.retire_orphans(in_force.heir());
+                naming.retire_orphans(in_force);
                 return Some(numbers);
             }
-            if let Some(before) = before {
-                naming.retire(before, in_force.and_then(ActiveRule::heir));
+            match (before, in_force) {
+                (Some(before), Some(in_force)) => {
+                    naming.orphans.push(before.clone());
+                    naming.retire_orphans(in_force);
+                }
+                (Some(before), None) => naming.retire(before, None),
+                (None, _) => {}
             }
             None
         });
@@ -800,7 +809,7 @@ fn activate(
         plans,
         overrides,
     };
-    naming.retire_orphans(active.heir());
+    naming.retire_orphans(&active);
     active
 }
 
@@ -917,17 +926,23 @@ impl Naming<'_> {
         Some(active)
     }
 
-    /// Keys of orphans go to `heir`, another limit of their rule, and so do those of limits that the rule had when
-    /// it was last there.
-    fn retire_orphans(&mut self, heir: Option<&ActiveLimit>) {
-        if let Some(heir) = heir {
-            let places = self.dropped.range(heir.place.all_of_rule());
-            let places: Vec<LimitPlace> = places.map(|(place, _)| *place).collect();
-            let dropped = places.iter().filter_map(|place| self.dropped.remove(place));
-            self.orphans.extend(dropped.map(|(limit, _)| limit));
-        }
+    /// Keys of orphans go to another limit of their rule, and so do those of limits that the rule had when it was last
+    /// there. If it has none, the orphans are idle.
+    fn retire_orphans(&mut self, rule: &ActiveRule) {
+        let places = self
+            .dropped
+            .range(LimitPlace::new(&rule.scope).all_of_rule());
+        let places: Vec<LimitPlace> = places.map(|(place, _)| *place).collect();
+        let dropped = places.iter().filter_map(|place| self.dropped.remove(place));
+        self.orphans.extend(dropped.map(|(limit, _)| limit));
         for orphan in core::mem::take(&mut self.orphans) {
-            self.retire(&orphan, heir);
+            match rule.heir() {
+                Some(heir) => self.retire(&orphan, Some(heir)),
+                None => self.changes.idle.push(DroppedLimit {
+                    id: orphan.id,
+                    at: self.now,
+                }),
+            }
         }
     }
 

@@ -169,7 +169,11 @@ impl Holds {
             let Some(moved) = from.moved_mark(mark, to, at) else {
                 return false;
             };
-            *mark = moved;
+            // The count of a calendar of another unit is not that which was carried over.
+            let is_other = matches!(mark, Mark::Calendar(_)) && !from.is_moved(to);
+            if !(is_known && is_other) {
+                *mark = moved;
+            }
             if is_known {
                 to.forget_mark(mark, at);
             }

@@ -155,14 +155,15 @@ fn overrides_are_known_by_their_when() {
     // If an override is removed, its keys go to the rule's own limit.
     let changes = shop.reload(vec![base().when("tenant", "a", limit(11))]);
     assert_eq!(summary(&changes), (vec![], vec![(2, 0)], vec![]));
-    // If the rule has no limit of its own, they are dropped.
+    // If the rule has no limit any more, they are idle.
     let unlimited = Rule {
         effect: Effect::Unlimited,
         ..base()
     };
     let changes = shop.reload(vec![unlimited]);
     assert_eq!(summary(&changes), (vec![], vec![], vec![]));
-    assert_eq!(dropped(&changes), [0, 3]);
+    let idle = changes.idle.iter().map(|limit| limit.id.0);
+    assert_eq!(idle.collect::<Vec<_>>(), [0, 3]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use quell_core::end_hold::Ending;
 use super::args::Args;
 use super::error::CommandError;
 use super::hold_commands::{EndCommand, Reserve};
+use super::override_commands::OverrideCommand;
 use super::question;
 use super::session::{self, Client, Credentials, Hello};
 use super::table::{self, Name};
@@ -27,6 +28,8 @@ pub enum Command<'a> {
     Reserve(Reserve<'a>),
     /// `QUELL.SETTLE`, `QUELL.CANCEL`, `QUELL.RELEASE` and `QUELL.RENEW`: end or renew a hold.
     End(EndCommand<'a>),
+    /// `QUELL.OVERRIDE`: read or change numbers of single keys.
+    Override(OverrideCommand<'a>),
     /// `PING [message]`: answer the message, or `PONG`.
     Ping(Option<&'a [u8]>),
     /// `ECHO message`: answer the message.
@@ -80,6 +83,7 @@ impl<'a> Command<'a> {
             Name::Cancel => Self::End(EndCommand::parse(Ending::Cancel, rest)?),
             Name::Release => Self::End(EndCommand::release(rest)?),
             Name::Renew => Self::End(EndCommand::parse(Ending::Renew, rest)?),
+            Name::Override => Self::Override(OverrideCommand::parse(rest)?),
             Name::Ping => Self::Ping(rest.get(0)),
             Name::Echo => Self::Echo(rest.get(0).unwrap_or_default()),
             Name::Hello => Self::Hello(Hello::parse(rest)?),

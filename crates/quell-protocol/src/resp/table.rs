@@ -72,6 +72,8 @@ commands! {
     Release = "QUELL.RELEASE", 3..=4, Charge, "Gives permits back; what was charged stays",
         "domain id [FAILED]";
     Renew = "QUELL.RENEW", 3..=3, Charge, "Begins a lease or a hold anew", "domain id";
+    Override = "QUELL.OVERRIDE", 4..=MANY, Charge, "Reads and changes the numbers of single keys",
+        "SET domain rule json name value [name value ..] | GET domain rule name value [..] | DEL domain rule name value [..] | SCAN domain cursor [COUNT n]";
     Ping = "PING", 1..=2, Connection, "Answers PONG, or the message", "[message]";
     Echo = "ECHO", 2..=2, Connection, "Answers the message", "message";
     Hello = "HELLO", 1..=MANY, Open, "Chooses the protocol",

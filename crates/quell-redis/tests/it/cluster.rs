@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use quell::limit::CalendarUnit;
 use quell::store::Action;
 use quell::{Cost, Limit, Limiter, Query};
-use quell_conformance::{Carries, same_as_model_in_micros};
+use quell_conformance::same_as_model_over_places;
 use quell_core::rule::{DomainRules, Rule};
 use quell_redis::{RedisRules, RedisStore, RedisStoreBuilder};
 use quell_testkit::redis::{self, Options};
@@ -98,7 +98,7 @@ async fn random_traces_have_the_same_answers_over_many_slots() {
     for seed in 1..13 {
         let name = format!("one-{seed}");
         let store = cluster.store().test_keys(&name).test_isolation().build();
-        same_as_model_in_micros(store, Carries::AtOnce, seed, 300).await;
+        same_as_model_over_places(store, seed, 300).await;
     }
 }
 

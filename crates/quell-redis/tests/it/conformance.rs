@@ -5,8 +5,9 @@ use std::sync::Arc;
 use quell::clock::SystemClock;
 use quell_conformance::{
     Carries, anchors_as_model_in_micros, exact_in_parallel, new_anchors_give_no_second_budget,
-    overdraws_as_model_in_micros, random_anchors_give_no_second_budget,
-    reservations_follow_a_new_anchor, same_as_model_in_micros,
+    overdraws_as_model_in_micros, overrides_as_model_in_micros,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
+    same_as_model_in_micros,
 };
 use quell_redis::{FallbackStore, StoreClock};
 
@@ -35,6 +36,16 @@ async fn random_traces_have_the_same_answers_as_among_many_processes() {
         let name = format!("many-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         same_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
+    }
+}
+
+#[tokio::test]
+async fn overrides_of_keys_have_the_answers_of_the_model() {
+    let server = Server::start(&[]);
+    for seed in seeds(16) {
+        let name = format!("overrides-{seed}");
+        let store = server.store().test_keys(&name).clock(StoreClock::Caller);
+        overrides_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
     }
 }
 

@@ -6,35 +6,46 @@ use std::str::FromStr;
 use crate::problem::Sink;
 use crate::yaml;
 
-/// A field of a rule and its new value: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`; or a
-/// field of an override, counted from 0: `overrides[0].rate=1000/s`.
+/// A field of a rule and its new value: `rate=100/s`, `ban={after: 3, within: 10m, for: 1m}`; a field of an
+/// override, counted from 0: `overrides[0].rate=1000/s`; or a field of what a plan says for the rule:
+/// `plans.gold.api.rate=200/s`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// The field's path, as given.
     path: String,
-    /// The index of the override.
-    over: Option<usize>,
+    place: Place,
     /// Offset of the field's name in it.
     name_at: usize,
     /// The value in the form of a file.
     written: String,
 }
 
+/// The map that a field is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The rule.
+    Rule,
+    /// The override of the rule with this index, from 0.
+    Override(usize),
+    /// What a plan says for a rule: `PLAN.RULE`. Either name may have dots.
+    Plan(String),
+}
+
 impl Assignment {
-    /// The field, with its override if it is of one.
+    /// The field, with its override or plan if it is of one.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.path
     }
 
-    /// The field's name without its override.
+    /// The field's name alone.
     pub(super) fn name(&self) -> &str {
         self.path.get(self.name_at..).unwrap_or_default()
     }
 
-    /// The index of the override that the field is of, from 0.
-    pub(super) const fn over(&self) -> Option<usize> {
-        self.over
+    /// The map that the field is in.
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The value in the form of a file.
@@ -52,15 +63,15 @@ impl fmt::Display for Assignment {
 impl FromStr for Assignment {
     type Err = String;
 
-    /// Reads `FIELD=VALUE` or `overrides[N].FIELD=VALUE`. A value in braces, brackets or quotes is
-    /// YAML; any other is taken literally.
+    /// Reads `FIELD=VALUE`, `overrides[N].FIELD=VALUE` or `plans.PLAN.RULE.FIELD=VALUE`. A value in braces,
+    /// brackets or quotes is YAML; any other is taken literally.
     fn from_str(text: &str) -> Result<Self, String> {
         let assignment = text.split_once('=');
         let (field, value) = assignment.ok_or("write FIELD=VALUE, such as rate=100/s")?;
-        let (over, name) = parts(field).ok_or_else(|| {
+        let (place, name) = parts(field).ok_or_else(|| {
             format!(
-                "{field:?} is not a field: write a name such as rate, as in rate=100/s, or that of an \
-                 override, as in overrides[0].rate=100/s for the first"
+                "{field:?} is not a field: write a name such as rate, as in rate=100/s, that of an override, as \
+                 in overrides[0].rate=100/s for the first, or that of a plan, as in plans.gold.api.rate=100/s"
             )
         })?;
         if value.is_empty() {
@@ -78,26 +89,31 @@ impl FromStr for Assignment {
         };
         Ok(Self {
             path: field.to_owned(),
-            over,
+            place,
             name_at: field.len() - name.len(),
             written,
         })
     }
 }
 
-/// The index of the override, if the field is of one, and the field's name.
-fn parts(path: &str) -> Option<(Option<usize>, &str)> {
-    let (over, name) = match path.strip_prefix("overrides[") {
-        None => (None, path),
-        Some(rest) => {
-            let (index, name) = rest.split_once("].")?;
-            let is_number = index.chars().all(|c| c.is_ascii_digit());
-            (Some(index.parse().ok().filter(|_| is_number)?), name)
-        }
+/// The map that the field is in, and the field's name.
+fn parts(path: &str) -> Option<(Place, &str)> {
+    let (place, name) = if let Some(rest) = path.strip_prefix("overrides[") {
+        let (index, name) = rest.split_once("].")?;
+        let is_number = index.chars().all(|c| c.is_ascii_digit());
+        let index = index.parse().ok().filter(|_| is_number)?;
+        (Place::Override(index), name)
+    } else if let Some(rest) = path.strip_prefix("plans.") {
+        let (plan, name) = rest
+            .rsplit_once('.')
+            .filter(|(plan, _)| plan.contains('.'))?;
+        (Place::Plan(plan.to_owned()), name)
+    } else {
+        (Place::Rule, path)
     };
     let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_name = !name.is_empty() && name.chars().all(is_letter);
-    is_name.then_some((over, name))
+    is_name.then_some((place, name))
 }
 
 /// `value`, if it is one YAML value on one line.
@@ -159,6 +175,8 @@ mod tests {
             ("name='it''s'", "name='it''s'"),
             ("limit=\"5/min\"", "limit=\"5/min\""),
             ("overrides[10].rate=5/s, x", "overrides[10].rate=\"5/s, x\""),
+            ("plans.gold.api.rate=5/s", "plans.gold.api.rate=5/s"),
+            ("plans.a b.c.d.rate=5/s", "plans.a b.c.d.rate=5/s"),
         ] {
             let assignment: Assignment = text.parse().unwrap();
             assert_eq!(assignment.to_string(), written);
@@ -178,6 +196,9 @@ mod tests {
             ("overrides[+1].rate=1/s", "is not a field"),
             ("overrides[99999999999999999999].rate=1/s", "is not a field"),
             ("ban.after=3", "is not a field"),
+            ("plans.gold=x", "as in plans.gold.api.rate=100/s"),
+            ("plans.gold.api={rate: 1/s}", "is not a field"),
+            ("plans.gold.api.=1/s", "is not a field"),
             ("rate=", "write rate=VALUE"),
             ("per=[a", "not YAML on one line"),
             ("per=[a]: b", "not YAML on one line"),

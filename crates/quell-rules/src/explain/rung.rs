@@ -27,6 +27,8 @@ impl RuleExplanation {
         let rung = rule.policy.rung;
         self.is_own_cost = rule.cost.is_some();
         self.to_change = Some(match rung {
+            // A settlement changes what the store counts, so no other rung serves the rule.
+            Rung::Strict if rule.reserve.is_some() => return,
             Rung::Strict => suggestion(rule, limit),
             Rung::Local => {
                 "rung: strict, without latency_budget in the rule, has one store decide for all servers".to_owned()

@@ -318,6 +318,35 @@ proptest::proptest! {
     }
 }
 
+const PLANS: &str = "domain: d
+plans: # ours
+  free: &f { api: { rate: 1/s, burst: 2 }, b: &b { max: 3 } }
+  gold:
+    api:
+      rate: 9/s # paid
+    b: *b
+rules:
+  - { name: api, per: [t], rate: 5/s, plan: { entry: plan } }
+  - { name: b, algorithm: concurrency, max: 2 }
+";
+
+proptest::proptest! {
+    /// The same for plans.
+    #[test]
+    fn no_text_is_changed_beside_a_plan(
+        at in 0..PLANS.len(),
+        inserted in "[ \\n\\r\\t{}\\[\\],:#&*a-c\"'|>%!-]{0,6}",
+        plan in "free|gold",
+        rule in "api|b",
+        field in "rate|burst|max",
+        value in "[a-c0-9/\\[\\]{}\"' :,#*]{1,8}|[0-9]|[0-9]/s",
+    ) {
+        let assignment = format!("plans.{plan}.{rule}.{field}={value}");
+        let rules = ["api", "b"].map(|rule| ("d", rule));
+        changes_one_rule(PLANS, (at, &inserted), &assignment, &rules);
+    }
+}
+
 /// Sets a field in `text` after inserting something, and checks that at most one rule changes.
 fn changes_one_rule(text: &str, inserted: (usize, &str), assignment: &str, rules: &[(&str, &str)]) {
     let (mut text, (at, inserted)) = (text.to_owned(), inserted);

@@ -535,6 +535,26 @@ fn the_longest_reservation_is_shown() {
     assert!(!lines[1].contains("max_hold"), "the default: {}", lines[1]);
 }
 
+/// Estimates are reserved by entries that are no part of the key, and that whoever configures Envoy has to write.
+#[test]
+fn a_rule_that_reserves_says_how() {
+    let text = "{domain: d, rules: [{name: a, algorithm: fixed_window, limit: 9/h, reserve: {phase: p, ttl: 90s}, \
+                overrides: [{when: {user: x}, unlimited: true}]}, {name: b, rate: 9/s}]}";
+    let domains = parse_str("f", text).unwrap().domains;
+    let explanation = explain(&domains, &Query::new("d"));
+    let rules = &explanation.descriptors[0].rules;
+    let reserve = serde_json::to_value(&rules[0].reserve).unwrap();
+    let expected = serde_json::json!({"phase": "p", "id": "reservation", "ttl_ms": 90_000});
+    assert_eq!((reserve, &rules[1].reserve), (expected, &None));
+    let shown = rules[0].to_string();
+    let line = "\n      reserve: { phase: p, id: reservation, ttl: 90s }\n";
+    assert!(shown.contains(line), "{shown}");
+    assert!(!shown.contains("to change it"), "no other rung: {shown}");
+    assert!(!rules[1].to_string().contains("reserve:"));
+    let unlimited = explain(&domains, &Query::new("d").entry("user", "x"));
+    assert_eq!(unlimited.descriptors[0].rules[0].reserve, None);
+}
+
 fn are_in_numbers(rows: &[(&str, serde_json::Value)]) {
     for (fields, numbers) in rows {
         let text = format!("domain: d\nrules: [{{ name: r, {fields} }}]");

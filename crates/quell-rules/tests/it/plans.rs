@@ -1,7 +1,9 @@
 //! Plans, and numbers that are stored beside the rules.
 
 use quell_core::rule::{Effect, StoredEffect};
-use quell_rules::{LoadedRules, Query, explain, parse_str};
+use quell_rules::{Assignment, LoadedRules, Query, explain, parse_str, scenario, set_fields};
+
+use crate::subject::Plain;
 
 const SHOP: &str = "domain: shop
 plans:
@@ -14,7 +16,9 @@ rules:
 ";
 
 fn shop() -> LoadedRules {
-    parse_str("shop.yaml", SHOP).unwrap()
+    let loaded = parse_str("shop.yaml", SHOP);
+    assert_eq!(loaded.as_ref().err(), None);
+    loaded.unwrap_or_default()
 }
 
 fn words(effect: &Effect) -> String {
@@ -191,4 +195,127 @@ fn stored_numbers_are_read_as_if_they_stood_in_the_file() {
     ] {
         assert_eq!(read(rule, text), expected, "{rule} {text}");
     }
+}
+
+/// A plan in lines of its own, and one in braces.
+const EDITED: &str = "domain: d
+plans:
+  free: &free
+    api: { rate: 10/s }   # a try
+  a.b: { api: { rate: 1/s }, api.v2: { rate: 2/s } }
+  gold:
+    api:
+      rate: 100/s # paid
+  same: *free
+rules:
+  - { name: api, per: [tenant], rate: 5/s, plan: { entry: plan } }
+  - { name: api.v2, per: [tenant], rate: 5/s, plan: { entry: plan } }
+  - { name: none, rate: 5/s }
+";
+
+fn edit(rule: &str, fields: &[&str]) -> Result<String, String> {
+    let fields: Vec<Assignment> = fields.iter().map(|text| text.parse().unwrap()).collect();
+    let edited = set_fields("f", EDITED, None, rule, &fields);
+    edited
+        .map(|edited| edited.text)
+        .map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_a_plan_says_for_a_rule_is_edited_in_place() {
+    for (rule, fields, old, new) in [
+        (
+            "api",
+            &["plans.gold.api.rate=200/s"][..],
+            "      rate: 100/s # paid\n",
+            "      rate: 200/s # paid\n",
+        ),
+        (
+            "api",
+            &["plans.gold.api.burst=400", "plans.gold.api.rate=200/s"],
+            "      rate: 100/s # paid\n",
+            "      rate: 200/s # paid\n      burst: 400\n",
+        ),
+        (
+            "api.v2",
+            &["plans.a.b.api.v2.burst=7"],
+            "api.v2: { rate: 2/s }",
+            "api.v2: { rate: 2/s, burst: 7 }",
+        ),
+        (
+            "api",
+            &["plans.a.b.api.rate=3/s", "rate=4/s"],
+            "{ api: { rate: 1/s }",
+            "{ api: { rate: 3/s }",
+        ),
+    ] {
+        let mut expected = EDITED.replacen(old, new, 1);
+        if fields.contains(&"rate=4/s") {
+            expected = expected.replacen("[tenant], rate: 5/s", "[tenant], rate: 4/s", 1);
+        }
+        assert_eq!(edit(rule, fields).unwrap(), expected, "{fields:?}");
+    }
+}
+
+#[test]
+fn what_of_a_plan_cannot_be_set_says_what_to_do() {
+    for (rule, field, expected) in [
+        (
+            "api",
+            "plans.golf.api.rate=1/s",
+            "`plans.golf.api.rate`: there is no plan `golf`, did you mean `gold`?",
+        ),
+        (
+            "api",
+            "plans.platinum.api.rate=1/s",
+            "there is no plan `platinum` beside the rule: to add one, pull the rules",
+        ),
+        (
+            "none",
+            "plans.gold.none.rate=1/s",
+            "the plan `gold` says nothing for the rule: to add numbers, pull the rules",
+        ),
+        (
+            "api",
+            "plans.gold.none.rate=1/s",
+            "this is of another rule: of `api` write plans.PLAN.api.FIELD",
+        ),
+        (
+            "api",
+            "plans.gold.api.rate=100",
+            "`plans.gold.api.rate=100` has no period, and it was `100/s`",
+        ),
+        (
+            "api",
+            "plans.gold.api.rat=1/s",
+            "plans.gold.api.rat: unknown field `rat`, did you mean `rate`?",
+        ),
+        (
+            "api",
+            "plans.same.api.rate=1/s",
+            "`plans.same.api.rate` is written by way of an alias: pull the rules",
+        ),
+    ] {
+        let error = edit(rule, &[field]).unwrap_err();
+        assert!(error.contains(expected), "{field}: {error}");
+    }
+}
+
+/// A test of rules says the plan as a call does.
+#[test]
+fn a_scenario_names_a_plan() {
+    let tests = "tests:
+  - name: a plan's burst, and a key that keeps its use when the plan changes
+    steps:
+      - { at: 0s, entries: { tenant: acme, plan: gold }, cost: 200, expect: { outcome: allow } }
+      - { at: 0s, entries: { tenant: acme, plan: gold }, expect: { outcome: deny } }
+      - { at: 0s, entries: { tenant: acme }, expect: { outcome: deny } }
+      - { at: 0s, entries: { tenant: acme, plan: staff }, expect: { outcome: allow } }
+";
+    let rules = SHOP.replace('\n', "\n  ");
+    let text = format!("rules:\n  {}\n{tests}", rules.trim_end());
+    let scenarios = scenario::parse_str("f.test.yaml", &text, "");
+    let scenarios = scenarios.unwrap_or_else(|told| panic!("{told:#?}"));
+    let report = scenario::run(&scenarios, &mut Plain::default());
+    assert!(report.is_ok(), "{report}");
 }

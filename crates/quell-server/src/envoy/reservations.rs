@@ -1,22 +1,24 @@
 //! Reservations: issues tokens for the estimates of calls, and settles them with the true costs when streams end.
 
-use std::sync::LazyLock;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use quell::calendar::SystemCalendar;
 use quell::{Query, Verdict};
 use quell_core::adjustment::Adjustment;
 use quell_core::charge::Charge;
 use quell_core::descriptor::Descriptor;
-use quell_core::key::Key;
 use quell_core::on_failure::OnFailure;
 use quell_core::rule::{Reserve, RuleSet};
 use quell_core::time::Wall;
-use quell_envoy::{REFUSED, Request, ReservationKey, SettledDescriptor, Settles, difference};
+use quell_envoy::{REFUSED, Request, ReservationKeys, SettledDescriptor, Settles, difference};
 use quell_host::secret_source::SecretSource;
 use tonic::Status;
 
+use super::late_settlements::{Settlement, is_unanswered};
 use super::service::{Answered, RateLimits};
 use super::status;
 use crate::access::Caller;
@@ -25,43 +27,82 @@ use crate::error::ServeError;
 /// The shortest secret, in bytes: half as many of a hexadecimal one are random.
 const MIN_SECRET: usize = 32;
 
+/// The most secrets: each may be tried on a token. One that is new, one in use and one that was are three.
+const MAX_SECRETS: usize = 4;
+
 /// The calendar of the windows.
 pub(super) static CALENDAR: LazyLock<SystemCalendar> = LazyLock::new(SystemCalendar::default);
 
 /// Signs the reservations of a server.
 #[derive(Debug)]
 pub(crate) struct ReservationSigner {
-    key: ReservationKey,
+    keys: ArcSwap<ReservationKeys>,
+    source: Option<SecretSource>,
     /// A number that no other reservation has, since it begins at random.
     nonce: AtomicU64,
 }
 
 impl ReservationSigner {
-    /// A signer with this secret, or with one of its own. Reads a file.
-    pub(crate) fn open(secret: Option<&SecretSource>) -> Result<Self, ServeError> {
+    /// A signer with these secrets, or with one of its own. Reads a file.
+    pub(crate) fn open(source: Option<&SecretSource>) -> Result<Self, ServeError> {
         let (mut own, mut nonce) = ([0; MIN_SECRET], [0; 8]);
         for random in [&mut own[..], &mut nonce] {
             getrandom::fill(random).map_err(|error| ServeError::EnvoySecret(error.to_string()))?;
         }
-        let key = match secret {
-            None => ReservationKey::new(&own),
-            Some(source) => {
-                let text = source.text().map_err(ServeError::EnvoySecret)?;
-                let text = text.trim();
-                if text.len() < MIN_SECRET {
-                    return Err(ServeError::EnvoySecret(format!(
-                        "{source} has {} bytes: write at least {MIN_SECRET}, such as those of `openssl rand -hex 32`",
-                        text.len()
-                    )));
-                }
-                ReservationKey::new(text.as_bytes())
-            }
+        let keys = match source {
+            None => ReservationKeys::new(&own, []),
+            Some(source) => read(source)?,
         };
         Ok(Self {
-            key,
+            keys: ArcSwap::from_pointee(keys),
+            source: source.cloned(),
             nonce: AtomicU64::new(u64::from_be_bytes(nonce)),
         })
     }
+
+    /// The file of the secrets, if there is one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.source.as_ref().and_then(SecretSource::path)
+    }
+
+    /// Reads the secrets again. Returns whether they changed; if they have a mistake, those before stay.
+    pub(crate) fn reload(&self) -> Result<bool, ServeError> {
+        let Some(source) = &self.source else {
+            return Ok(false);
+        };
+        let keys = read(source)?;
+        let is_changed = keys != **self.keys.load();
+        self.keys.store(Arc::new(keys));
+        Ok(is_changed)
+    }
+}
+
+/// The keys of a source: a secret in each line, of which the first signs.
+fn read(source: &SecretSource) -> Result<ReservationKeys, ServeError> {
+    let text = source.text().map_err(ServeError::EnvoySecret)?;
+    let lines = text.lines().map(str::trim).enumerate();
+    let secrets: Vec<_> = lines.filter(|(_, line)| !line.is_empty()).collect();
+    let problem = |text: String| Err(ServeError::EnvoySecret(text));
+    let Some((first, others)) = secrets.split_first() else {
+        return problem(format!(
+            "{source} has no secret: write one, such as that of `openssl rand -hex 32`"
+        ));
+    };
+    if secrets.len() > MAX_SECRETS {
+        return problem(format!(
+            "{source} has {} secrets: write at most {MAX_SECRETS}, and leave out those that sign nothing any more",
+            secrets.len()
+        ));
+    }
+    if let Some((line, short)) = secrets.iter().find(|(_, line)| line.len() < MIN_SECRET) {
+        return problem(format!(
+            "line {} of {source} has {} bytes: write at least {MIN_SECRET}, such as those of `openssl rand -hex 32`",
+            line + 1,
+            short.len()
+        ));
+    }
+    let others = others.iter().map(|(_, secret)| secret.as_bytes());
+    Ok(ReservationKeys::new(first.1.as_bytes(), others))
 }
 
 impl RateLimits<'_> {
@@ -128,7 +169,8 @@ impl RateLimits<'_> {
         let keys = made.into_iter().map(|(key, _)| key);
         let nonce = self.0.reservations.nonce.fetch_add(1, Ordering::Relaxed);
         let estimate = descriptor.cost.get();
-        (self.0.reservations.key).issue(call, (estimate, at), keys, nonce)
+        let signer = self.0.reservations.keys.load();
+        signer.issue(call, (estimate, at), keys, nonce)
     }
 
     /// Settles what a descriptor names with its true cost.
@@ -143,36 +185,51 @@ impl RateLimits<'_> {
             return Ok(());
         };
         let call = (query.domain(), descriptor, reserve);
-        let read = self.0.reservations.key.read(call, settled.id);
-        match &read {
+        let limiter = &self.0.limiter;
+        let adjusted = match self.0.reservations.keys.load().read(call, settled.id) {
             // It was counted when it was refused.
             Settles::Refused => return Ok(()),
-            Settles::Unreserved => numbers.unreserved.add(1),
-            Settles::Unverified => numbers.unverified.add(1),
-            Settles::Issued(_) => numbers.settled.add(1),
-        }
-        let whole = Adjustment {
-            difference: difference(settled.actual, 0),
-            reservation: None,
-        };
-        let limiter = &self.0.limiter;
-        let adjusted = match read {
             Settles::Issued(reservation) => {
-                let adjustment =
-                    |key: Key<'_>| reservation.adjustment(key, settled.actual, reserve);
-                limiter
-                    .settle_estimates(query, adjustment, limiter.now())
-                    .await
+                numbers.settled.add(1);
+                let settlement = Settlement {
+                    query: query.clone(),
+                    reservation,
+                    actual: settled.actual,
+                    ttl: reserve.ttl,
+                };
+                let sent = settlement.send(self.0).await;
+                if sent.as_ref().is_err_and(is_unanswered) {
+                    self.keep(settlement);
+                }
+                sent
             }
-            _ => {
-                limiter
-                    .settle_estimates(query, |_| whole, limiter.now())
-                    .await
+            other => {
+                let number = match other {
+                    Settles::Unreserved => &numbers.unreserved,
+                    _ => &numbers.unverified,
+                };
+                number.add(1);
+                let whole = Adjustment {
+                    difference: difference(settled.actual, 0),
+                    reservation: None,
+                };
+                let sent = limiter.settle_estimates(query, |_| whole, limiter.now());
+                // The store may have charged it: sent again, it would be charged twice.
+                sent.await.inspect_err(|_| numbers.lost.add(1))
             }
         };
         adjusted.map_err(|error| status(&self.0.ask_problem(&error, query.domain(), caller)))?;
         self.0.note_change();
         Ok(())
+    }
+
+    /// Keeps what the store did not answer.
+    fn keep(&self, settlement: Settlement<'_>) {
+        let (numbers, now) = (&self.0.metrics.reservations, self.0.limiter.now());
+        match self.0.late_settlements.keep(settlement, now.monotonic) {
+            true => numbers.kept.add(1),
+            false => numbers.lost.add(1),
+        }
     }
 }
 

@@ -59,6 +59,9 @@ pub(crate) struct HealthBody {
     /// Reasons why the certificates in the files of TLS are not in force, and since when: those before stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     certificates_failure: Option<Failure>,
+    /// Reasons why the secrets in the file of `envoy_secret` are not in force, and since when: those before stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    envoy_secret_failure: Option<Failure>,
     /// Domains that had rules since the start and have none now: calls that ask for them are not limited. Left out if
     /// there is none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -235,6 +238,10 @@ impl HealthBody {
             (
                 "the certificates were not reloaded",
                 &self.certificates_failure,
+            ),
+            (
+                "the secrets of reservations were not reloaded",
+                &self.envoy_secret_failure,
             ),
             ("no snapshot could be written", &self.snapshot_failure),
         ] {
@@ -445,12 +452,14 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
     let failure = shared.health.reload.failure();
     let credentials_failure = shared.health.credentials.failure();
     let certificates_failure = shared.health.certificates.failure();
+    let envoy_secret_failure = shared.health.envoy_secret.failure();
     let snapshot_failure = shared.health.snapshot.failure();
     let overrides = OverridesHealthBody::new(shared);
     let decision_log_failing = shared.metrics.log_failing.get() > 0;
     let is_degraded = failure.is_some()
         || credentials_failure.is_some()
         || certificates_failure.is_some()
+        || envoy_secret_failure.is_some()
         || is_store_gone
         || shared.sources.is_a_store_failing()
         || snapshot_failure.is_some()
@@ -480,6 +489,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         reload_failure: failure,
         credentials_failure,
         certificates_failure,
+        envoy_secret_failure,
         emptied_domains: shared.health.emptied_domains(),
         snapshot_failure,
         decision_log_failing,

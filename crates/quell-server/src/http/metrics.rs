@@ -52,7 +52,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
     }
     upkeep(&mut text, &shared);
     if shared.config.envoy.is_some() {
-        let about = "quell_envoy_reservations_total counter Reservations of Envoy's calls (reserve): those issued and refused when a call came, and settlements when its stream ended: of what was issued, of calls that Envoy let pass without an answer, and of what was issued for no such call.";
+        let about = "quell_envoy_reservations_total counter Reservations of Envoy's calls (reserve): those issued and refused when a call came, and settlements when its stream ended: of what was issued, of calls that Envoy let pass without an answer, and of what was issued for no such call; settlements that the store did not answer, which are kept and sent again, or lost.";
         text.by(about, "event", metrics.reservations.all());
     }
     if shared.config.has_envoy_limits() {
@@ -300,13 +300,18 @@ async fn holds(text: &mut MetricsText, shared: &Shared) {
 
 fn upkeep(text: &mut MetricsText, shared: &Shared) {
     let (metrics, health) = (&shared.metrics, &shared.health);
-    let attempts = [&health.reload, &health.credentials, &health.certificates];
+    let secrets = [
+        &health.credentials,
+        &health.certificates,
+        &health.envoy_secret,
+    ];
+    let attempts = [&[&health.reload], &secrets[..]].concat();
     let is_failed = attempts.iter().any(|attempts| attempts.failure().is_some())
         || shared.sources.is_a_store_failing();
     numbers! { text:
         "quell_reloads_total counter Reloads of the rules." = metrics.reloads.get();
-        "quell_reload_failures_total counter Reloads of rules, credentials and certificates that failed; those in force stayed." = metrics.reload_failures.get();
-        "quell_reload_failed gauge 1 while the rules, credentials or certificates in force are not those in the files and stores, since these are wrong or cannot be read." = u8::from(is_failed);
+        "quell_reload_failures_total counter Reloads of rules, credentials, certificates and secrets of reservations that failed; those in force stayed." = metrics.reload_failures.get();
+        "quell_reload_failed gauge 1 while the rules, credentials, certificates or secrets of reservations in force are not those in the files and stores, since these are wrong or cannot be read." = u8::from(is_failed);
         "quell_emptied_domains gauge Domains that had rules since the start and have none now." = health.emptied_domains().len();
     }
     let standings = shared.sources.stores();

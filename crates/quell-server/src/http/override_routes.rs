@@ -61,7 +61,11 @@ pub(super) fn key() -> MethodRouter<Arc<Shared>> {
     get(show).put(put).delete(delete)
 }
 
-async fn show(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request) -> RouteResult {
+pub(crate) async fn show(
+    State(shared): State<Arc<Shared>>,
+    path: KeyPath,
+    request: Request,
+) -> RouteResult {
     let caller = caller_of_either(&request, &READERS)?;
     let key = KeyAddress::read(path, request.uri().query(), &[])?;
     caller.check_either(&READERS, Some(&key.domain))?;
@@ -136,7 +140,11 @@ async fn decide(
     Ok(())
 }
 
-async fn put(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request) -> RouteResult {
+pub(crate) async fn put(
+    State(shared): State<Arc<Shared>>,
+    path: KeyPath,
+    request: Request,
+) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
     let key = KeyAddress::read(path, request.uri().query(), &["wait"])?;
     caller.check_either(&WRITERS, Some(&key.domain))?;
@@ -192,7 +200,11 @@ async fn put(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request)
     Ok(with_etag(answer, Some(revision)))
 }
 
-async fn delete(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request) -> RouteResult {
+pub(crate) async fn delete(
+    State(shared): State<Arc<Shared>>,
+    path: KeyPath,
+    request: Request,
+) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
     let key = KeyAddress::read(path, request.uri().query(), &["wait", "which"])?;
     caller.check_either(&WRITERS, Some(&key.domain))?;
@@ -296,7 +308,7 @@ impl WantedPage {
     }
 }
 
-pub(super) async fn list(
+pub(crate) async fn list(
     State(shared): State<Arc<Shared>>,
     path: Result<Path<String>, PathRejection>,
     request: Request,

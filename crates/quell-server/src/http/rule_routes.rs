@@ -10,7 +10,7 @@ use quell_core::on_failure::OnFailure;
 use quell_core::policy::Rung;
 use quell_core::refusal_page::{PageBody, RefusalPage};
 use quell_core::rule::{ActiveRule, Effect, EmptyValue, Matcher, OnMissing, Per, Rule};
-use quell_rules::{BanNumbers, LimitDescription, LimitNumbers, max_hold_ms};
+use quell_rules::{BanNumbers, LimitDescription, LimitNumbers, ReserveDescription, max_hold_ms};
 use serde::Serialize;
 
 use super::caller::caller;
@@ -112,6 +112,9 @@ struct RuleBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(range(min = 1)))]
     cost: Option<u64>,
+    /// How calls through Envoy reserve estimates; left out if they do not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserve: Option<ReserveDescription>,
     /// True if it refuses nobody.
     shadow: bool,
     /// Rung that decides: the store, for all servers together (`strict`); this server (`local`); this server, from
@@ -261,6 +264,7 @@ fn rule(in_force: &ActiveRule) -> RuleBody<'_> {
             })
             .collect(),
         cost: rule.cost.map(|cost| cost.get()),
+        reserve: rule.reserve.as_deref().map(ReserveDescription::new),
         shadow: rule.shadow,
         rung: rung(rule).name(),
         on_failure: match rule.policy.rung {

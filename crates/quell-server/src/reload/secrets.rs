@@ -1,4 +1,4 @@
-//! Secrets: reads credentials and certificates again when their files change, or an operator asks for it.
+//! Secrets: reads credentials, certificates and the secrets of reservations again when their files change, or an operator asks for it.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -14,15 +14,17 @@ use quell_host::task;
 pub(crate) enum Secrets {
     Credentials,
     Certificates,
+    Reservations,
 }
 
 impl Secrets {
-    const ALL: [Self; 2] = [Self::Credentials, Self::Certificates];
+    const ALL: [Self; 3] = [Self::Credentials, Self::Certificates, Self::Reservations];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Credentials => "credentials",
             Self::Certificates => "certificates",
+            Self::Reservations => "secrets of reservations (envoy_secret)",
         }
     }
 
@@ -31,6 +33,10 @@ impl Secrets {
             (Self::Credentials, _) => shared.access.path().into_iter().map(Into::into).collect(),
             (Self::Certificates, Some(tls)) => tls.paths(),
             (Self::Certificates, None) => Vec::new(),
+            (Self::Reservations, _) => { shared.reservations.path() }
+                .into_iter()
+                .map(Into::into)
+                .collect(),
         }
     }
 
@@ -38,6 +44,7 @@ impl Secrets {
         match self {
             Self::Credentials => &shared.health.credentials,
             Self::Certificates => &shared.health.certificates,
+            Self::Reservations => &shared.health.envoy_secret,
         }
     }
 
@@ -47,6 +54,7 @@ impl Secrets {
             (Self::Credentials, _) => shared.access.reload()?,
             (Self::Certificates, Some(tls)) => tls.reload()?,
             (Self::Certificates, None) => false,
+            (Self::Reservations, _) => shared.reservations.reload()?,
         })
     }
 

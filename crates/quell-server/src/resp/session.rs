@@ -10,13 +10,14 @@ use quell_protocol::resp::{
     NOAUTH, Protocol, Queue, Ready, Request, ServerFacts, Throttle, WRONG_PASSWORD,
 };
 
-use super::access;
 use super::calls::{
     Call, Calls, HoldGrant, ThrottlePlan, bucket, operation_of, refuse, write_answer,
 };
+use super::{access, overrides};
 use crate::access::{Caller, ClientCertificate, Denied, TOO_MANY_FAILED_LOGINS};
 use crate::budget::{BudgetShare, CallerBudget};
 use crate::connections::{About, ConnectionEntry};
+use crate::http;
 use crate::shared::{FailedCall, Shared};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -55,6 +56,7 @@ pub(super) struct Session {
     certificate: Option<Arc<ClientCertificate>>,
     /// The version of the credentials under which `caller` was looked up.
     version: u64,
+    buffers: Arc<CallerBudget>,
 }
 
 /// A reading of the clock, for calls that had arrived when it was taken.
@@ -107,6 +109,7 @@ impl Session {
             reading: None,
             plan: None,
             calls,
+            buffers: Arc::clone(buffers),
         }
     }
 
@@ -254,7 +257,7 @@ impl Session {
             Ok(Command::Throttle(throttle)) => self.throttle(throttle, out),
             Ok(Command::Acquire(query)) => self.ask(Operation::Acquire, query, out),
             Ok(Command::Peek(query)) => self.ask(Operation::Peek, query, out),
-            Ok(Command::Reserve(_) | Command::End(_)) => None,
+            Ok(Command::Reserve(_) | Command::End(_) | Command::Override(_)) => None,
             Ok(command) => Some(self.connection(command, out)),
             Err(error) => {
                 error.write(&mut Encoder::new(out, self.protocol));
@@ -347,6 +350,11 @@ impl Session {
             && let Ok(command) = &request.command
         {
             let mut encoder = Encoder::new(out, self.protocol);
+            if let Command::Override(command) = command {
+                let (shared, client) = (Arc::clone(&self.shared), self.web_client());
+                Box::pin(overrides::answer(shared, client, command, &mut encoder)).await;
+                return Next::GoOn;
+            }
             let id = Box::pin(wait_for_hold(&self.shared, command, &mut encoder)).await;
             if let Command::Reserve(reserve) = command {
                 let domain = reserve.query.domain();
@@ -356,6 +364,17 @@ impl Session {
             }
         }
         Next::GoOn
+    }
+
+    /// The client, as a route sees it.
+    fn web_client(&self) -> http::Client {
+        http::Client {
+            address: self.entry.remote.tcp().map(|address| address.ip()),
+            purpose: http::Purpose::Everything,
+            caller: self.caller.clone(),
+            buffers: Arc::clone(&self.buffers),
+            requests: None,
+        }
     }
 
     /// Waits for the answers to all questions so far.

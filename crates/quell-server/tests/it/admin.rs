@@ -104,6 +104,25 @@ rules:
     }
 }
 
+#[test]
+fn a_rule_that_reserves_is_listed_with_its_entries() {
+    let rules = "
+domain: d
+rules:
+  - { name: tokens, algorithm: fixed_window, limit: 9/h, reserve: { ttl: 90s } }
+  - { name: others, rate: 5/s }
+";
+    let server = Fixture::new(rules, "");
+    let rules = server.get("/v1/rules").json();
+    let rules = &rules["domains"][0]["rules"];
+    let schemas = &server.get("/openapi.json").json()["components"]["schemas"];
+    let reserve = json!({"phase": "phase", "id": "reservation", "ttl_ms": 90_000});
+    assert_eq!(rules[0]["reserve"], reserve);
+    assert_eq!(rules[1].get("reserve"), None);
+    are_described(&rules[0], &schemas["Rule"]);
+    are_described(&reserve, &schemas["ReserveDescription"]);
+}
+
 /// Every member of an object is in its schema, and every required member exists.
 fn are_described(object: &Value, schema: &Value) {
     let members = object.as_object().unwrap();

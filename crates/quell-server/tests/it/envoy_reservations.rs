@@ -7,6 +7,7 @@ use quell_envoy::proto::{
     Code, Descriptor, Kind, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
     UInt64Value,
 };
+use quell_testkit::proxy::{Fault, Proxy};
 use quell_testkit::redis::Redis;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
@@ -98,13 +99,15 @@ impl<'s> Gateway<'s> {
 
 /// A server in memory whose clock stands still, or on a store.
 fn start(rules: &str, redis: Option<&Redis>) -> Fixture {
-    let Some(redis) = redis else {
-        return Fixture::with_clock(rules, ENVOY);
-    };
-    let settings = format!(
-        "{ENVOY}{}envoy_secret = 'DIR/secret'",
-        store_settings(redis)
-    );
+    match redis {
+        None => Fixture::with_clock(rules, ENVOY),
+        Some(redis) => start_on(rules, &store_settings(redis)),
+    }
+}
+
+/// The same on the store of these settings.
+fn start_on(rules: &str, store: &str) -> Fixture {
+    let settings = format!("{ENVOY}{store}envoy_secret = 'DIR/secret'");
     let mut server = Fixture::prepare(rules, &settings);
     std::fs::write(server.path("secret"), SECRET).unwrap();
     server.stop_clock();
@@ -514,4 +517,111 @@ fn a_thousand_streams_at_once_use_no_more_than_there_is() {
             }
         }
     });
+}
+
+/// Servers of a store get the new secret one after the other: first to verify with, then to sign with. A stream that
+/// began before is settled by each of them, until the old secret is gone.
+#[test]
+fn a_secret_is_replaced_while_streams_are_open() {
+    let redis = Redis::start(&[]);
+    let servers = [0, 1].map(|_| start(RULES, Some(&redis)));
+    let [one, two] = servers.each_ref().map(Gateway::new);
+    let new = "fedcba9876543210fedcba9876543210";
+    let ids = [0, 1, 2].map(|_| one.reserve("acme", 100).unwrap());
+    let set = |server: &Fixture, text: &str| {
+        replace(&server.path("secret"), text);
+        assert!(server.reload(), "{text}");
+    };
+    let both = [format!("{SECRET}\n{new}\n"), format!("{new}\n\n{SECRET}\n")];
+    for server in &servers {
+        set(server, &both[0]);
+    }
+    let between = one.reserve("acme", 100).unwrap();
+    set(&servers[1], &both[1]);
+    let signed = two.reserve("acme", 100).unwrap();
+    for (gateway, id, left) in [
+        (&one, &signed, 600),
+        (&two, &ids[0], 700),
+        (&two, &between, 800),
+    ] {
+        gateway.settle("acme", id, 0);
+        assert_eq!(gateway.left("acme").0, left);
+    }
+    set(&servers[0], &both[1]);
+    one.settle("acme", &ids[1], 0);
+    assert_eq!((two.left("acme").0, one.events("unverified")), (900, 0));
+    // Without the old secret nothing is given back.
+    set(&servers[0], new);
+    one.settle("acme", &ids[2], 30);
+    assert_eq!((one.left("acme").0, one.events("unverified")), (870, 1));
+    two.settle("acme", &ids[2], 30);
+    assert_eq!((one.left("acme").0, two.events("unverified")), (940, 0));
+}
+
+/// The secrets before stay, and the server says so, until the file is mended.
+#[test]
+fn a_secret_with_a_mistake_leaves_those_before() {
+    let settings = format!("{ENVOY}envoy_secret = 'DIR/secret'");
+    let mut server = Fixture::prepare(RULES, &settings);
+    std::fs::write(server.path("secret"), SECRET).unwrap();
+    server.start().unwrap();
+    let gateway = Gateway::new(&server);
+    let id = gateway.reserve("acme", 300).unwrap();
+    let five = [SECRET; 5].join("\n");
+    for (text, mistake) in [
+        (
+            &*format!("{SECRET}\nshort\n"),
+            "line 2 of DIR/secret has 5 bytes",
+        ),
+        ("\n", "DIR/secret has no secret"),
+        (&five, "DIR/secret has 5 secrets: write at most 4"),
+    ] {
+        replace(&server.path("secret"), text);
+        assert!(!server.reload(), "{text}");
+        let health = server.get("/healthz").json();
+        assert_eq!(health["status"], "degraded");
+        let reason = health["envoy_secret_failure"]["reasons"][0]
+            .as_str()
+            .unwrap();
+        let mistake = mistake.replace("DIR/secret", &server.path("secret").display().to_string());
+        assert!(reason.contains(&mistake), "{reason}");
+        assert_eq!(server.metric("quell_reload_failed").as_deref(), Some("1"));
+    }
+    gateway.settle("acme", &id, 100);
+    assert_eq!(gateway.left("acme").0, 900);
+    // The server follows its file.
+    replace(&server.path("secret"), SECRET);
+    eventually("the secret is read", || {
+        server.get("/healthz").json()["status"] == "ok"
+    });
+    assert_eq!(gateway.events("unverified"), 0);
+}
+
+/// A settlement that the store does not answer is sent again, and counts once: whether the store saw it, as the first
+/// of these, or not. What has no reservation could count twice, and is not sent again.
+#[test]
+fn settlements_are_kept_for_a_store_that_does_not_answer() {
+    let redis = Redis::start(&[]);
+    let proxy = Proxy::start(redis.port());
+    let url = proxy.redis_url();
+    let server = start_on(RULES, &format!("store = '{url}'\nstore_timeout = '60s'\n"));
+    let gateway = Gateway::new(&server);
+    let ids = [0, 1, 2].map(|_| gateway.reserve("acme", 200).unwrap());
+    let settle = |id: &str, hits| (gateway.ask)(message(&[settle("acme", id, hits)]));
+    for (fault, id, hits) in [
+        (Fault::Cut, &*ids[0], 300),
+        (Fault::Refuse, &ids[1], 50),
+        (Fault::Refuse, "unreserved", 10),
+    ] {
+        proxy.set(fault);
+        let error = settle(id, hits).unwrap_err();
+        assert_eq!(error.code(), GrpcCode::Unavailable, "{error}");
+    }
+    assert_eq!((gateway.events("kept"), gateway.events("lost")), (2, 1));
+    proxy.set(Fault::None);
+    eventually("both are settled", || gateway.left("acme").0 == 450);
+    for id in &ids[..2] {
+        settle(id, 0).unwrap();
+    }
+    assert_eq!((gateway.left("acme").0, gateway.events("lost")), (450, 1));
 }

@@ -1,5 +1,6 @@
 //! Envoy's listener by TLS, with client certificates, on a Unix socket, and with a store that does not answer.
 
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 
 use quell_envoy::proto::{
@@ -288,4 +289,48 @@ fn a_store_that_stands_still_for_too_long_is_one_that_is_gone() {
     assert_eq!(error.code(), GrpcCode::Unavailable, "{error:?}");
     redis.thaw();
     eventually("the store is back", || !is_degraded(&at("/open")));
+}
+
+/// As many requests as Envoy sends on a new connection, before it has read how many that takes.
+#[test]
+fn a_new_connection_takes_all_questions_of_an_envoy() {
+    const QUESTIONS: u32 = 1_024;
+    let server = Fixture::new(RULES, ENVOY);
+    // The preface, and SETTINGS with nothing.
+    let mut asked = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    // :method POST, :scheme http, :path, :authority localhost, and the message that has nothing in it.
+    let path = b"/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+    let fields = [
+        b"\x83\x86\x04",
+        &[length(path)][..],
+        path,
+        b"\x01\x09localhost",
+    ]
+    .concat();
+    for question in 0..QUESTIONS {
+        let stream = (2 * question + 1).to_be_bytes();
+        // HEADERS with END_HEADERS, and DATA with END_STREAM.
+        for (kind, flags, payload) in [(1, 4, &*fields), (0, 1, &[0; 5])] {
+            asked.extend_from_slice(&[0, 0, length(payload), kind, flags]);
+            asked.extend_from_slice(&stream);
+            asked.extend_from_slice(payload);
+        }
+    }
+    let mut stream = connect(server.envoy());
+    let mut reader = stream.try_clone().unwrap();
+    let write = std::thread::spawn(move || stream.write_all(&asked).map(|()| stream));
+    let mut answered = 0;
+    while answered < QUESTIONS {
+        let mut head = [0; 9];
+        reader.read_exact(&mut head).unwrap();
+        let [_, _, _, kind, flags, ..] = head;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        reader.read_exact(&mut payload).unwrap();
+        // RST_STREAM and GOAWAY.
+        assert!(!matches!(kind, 3 | 7), "{answered}: {head:?} {payload:?}");
+        answered += u32::from(kind == 1 && flags & 1 == 1);
+    }
+    drop(write.join().unwrap().unwrap());
 }

@@ -38,6 +38,7 @@ mod persistence;
 mod pressure;
 mod questions;
 mod reload;
+mod resp_overrides;
 mod roles;
 mod rungs;
 mod shutdown;

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use quell_core::charge::Charge;
 use quell_core::decision::{Decision, RetryAfter};
 use quell_core::key::Key;
-use quell_core::limit::{ActiveLimit, Limit, LimitId};
+use quell_core::limit::{ActiveLimit, LimitId};
 use quell_core::time::{Monotonic, Wall};
 
 use super::refusal::CachedRefusal;
@@ -401,9 +401,9 @@ fn note_entry(
     let noted = LastAnswer::new(decision, answered);
     let refusal = CachedRefusal::new(charge.cost, asked, heard, decision);
     // Denials that count towards a ban must reach the store, so they are not cached. Denials by a ban
-    // are cached only if their wait is longer than the limit alone could ask for. A shorter one does not
+    // are cached only if it lasts longer than all that keeps the key from rest. A shorter one does not
     // tell when the ban ends, and after that denials count again.
-    let is_ban = decision.banned && outlasts(decision, &charge.active.limit);
+    let is_ban = decision.banned && outlasts(decision, charge);
     let counts = !is_ban && (decision.banned || charge.active.limit.ban().is_some());
     // For a limit with `debt` the use does not tell which cost is denied; with an overdraft each refusal counts.
     let limit = &charge.active.limit;
@@ -459,11 +459,14 @@ fn note_entry(
     });
 }
 
-/// Returns true if a wait is longer than one full refill: then it is the ban's, unless the key owes
-/// something.
-fn outlasts(decision: &Decision, limit: &Limit) -> bool {
-    let wait = decision.retry_after();
-    matches!(wait, Some(RetryAfter::After(wait)) if wait > limit.full_refill())
+/// Returns true if a wait is that of a ban, which is then the same for every cost: it is longer than one full refill, and
+/// over when the key is at rest. A key that owes something may be at rest later than that, but a cost below the whole
+/// limit does not wait until then. Where the limit is one unit, such a key has a wait that is taken for the ban's.
+fn outlasts(decision: &Decision, charge: &Charge<'_>) -> bool {
+    let (limit, wait) = (&charge.active.limit, decision.retry_after());
+    let is_part = charge.cost.get() < limit.max() || limit.max() == 1;
+    let is_longer = |wait| wait > limit.full_refill() && wait == decision.reset_after;
+    is_part && matches!(wait, Some(RetryAfter::After(wait)) if is_longer(wait))
 }
 
 /// If the set is full, drops the keys that are at rest, or the one that will be at rest first.
@@ -485,6 +488,7 @@ fn evict(set: &mut Vec<CacheEntry>, now: Monotonic) {
 mod tests {
     use quell_core::cost::Cost;
     use quell_core::decision::Outcome;
+    use quell_core::limit::Limit;
     use quell_core::on_failure::OnFailure;
 
     use super::*;

@@ -65,12 +65,12 @@ impl<S: RemoteStore> HoldStore for FallbackStore<S> {
 
     async fn end(&self, id: &HoldId, ending: Ending, now: Now) -> StoreResult<Option<Finished>> {
         let ended = self.inner.store.end(id, ending, now).await;
-        let stands = |ended: &Finished| ended.status == HoldStatus::Stands;
-        match &ended {
-            Ok(Some(ended)) if stands(ended) => {}
-            // It may have ended without an answer, and be ended again.
-            ended => self.inner.forget_refusals(id, ended.is_ok()),
-        }
+        // It may have ended without an answer, and be ended again; and one that was renewed gives back later.
+        let is_over = match &ended {
+            Ok(Some(ended)) => ended.status != HoldStatus::Stands,
+            ended => ended.is_ok(),
+        };
+        self.inner.forget_refusals(id, is_over);
         ended.inspect_err(|error| self.inner.failed(error))
     }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::{Clock, ManualClock, SystemClock};
-use quell::{AdHocMemo, Cost, Limit, Limiter, Operation, Query, Rate, RetryAfter};
+use quell::store::{Action, AdminStore, HoldStore};
+use quell::{AdHocMemo, Cost, Limit, Limiter, Operation, Query, Rate, RetryAfter, Verdict};
 use quell_conformance::{exact_in_parallel, holds_and_remembers_as_model, remembers_as_model};
+use quell_core::hold::OnExpiry;
 use quell_core::on_failure::OnFailure;
 use quell_core::time::Now;
 use quell_store::fallback::FallbackStore;
@@ -35,7 +37,9 @@ async fn random_traces_have_the_answers_of_the_model_or_remembered_ones() {
 
 #[tokio::test]
 async fn random_holds_have_the_answers_of_the_model() {
-    for seed in 1..=100 {
+    // Those after the first hundred have bans, debts and renewals on one key.
+    let others = [241, 1723, 1773, 2924, 3074, 3896, 4224];
+    for seed in (1..=100).chain(others) {
         let build = |clock: Arc<dyn Clock>| FallbackStore::new(RemoteModel::default(), clock);
         holds_and_remembers_as_model(build, seed, 300).await;
     }
@@ -184,4 +188,77 @@ async fn what_a_share_admits_is_owed_to_any_store_and_paid() {
     let peeked = peeked.await;
     assert_eq!(limiter.store().fallback_numbers().owed, 0);
     assert_eq!(peeked.remaining, Some(100 - 1 - admitted));
+}
+
+/// A limit on a store, with five units reserved for half a minute.
+async fn reserved<S: HoldStore + AdminStore>(
+    store: S,
+    limit: Limit,
+) -> (Limiter<S>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(Now::from_nanos(1_774_742_400_000_000_000)));
+    let limiter = Limiter::builder(store)
+        .clock(Arc::clone(&clock) as _)
+        .build();
+    limiter
+        .set_rules(vec![shop(vec![rule("all", limit, &[])])])
+        .unwrap();
+    let estimate = Query::new("shop").cost(Cost::new(5).unwrap());
+    let reserved = limiter.reserve(&estimate, Duration::from_secs(30), Some("job"));
+    assert!(reserved.await.unwrap().is_allow());
+    (limiter, clock)
+}
+
+async fn try_acquire<S: HoldStore + AdminStore>(limiter: &Limiter<S>, cost: u64) -> Verdict {
+    let query = Query::new("shop").cost(Cost::new(cost).unwrap());
+    limiter.try_acquire(&query).await.unwrap()
+}
+
+/// A model, and the fallback over another.
+fn stores() -> (RemoteModel, FallbackStore<RemoteModel>) {
+    let clock = Arc::new(SystemClock::new());
+    let remembers = FallbackStore::new(RemoteModel::default(), clock);
+    (RemoteModel::default(), remembers)
+}
+
+/// What is reserved comes back later then, and until then the key is not at rest.
+#[tokio::test]
+async fn a_refusal_knows_that_a_reservation_was_renewed() {
+    async fn answers<S: HoldStore + AdminStore>(store: S) -> [Verdict; 2] {
+        let limit = Limit::per_second(10)
+            .build()
+            .unwrap()
+            .on_expiry(OnExpiry::Release);
+        let (limiter, clock) = reserved(store, limit).await;
+        clock.advance(Duration::from_millis(100));
+        let before = try_acquire(&limiter, 8).await;
+        assert!(!before.is_allow());
+        limiter.renew("shop", "job").await.unwrap();
+        [before, try_acquire(&limiter, 8).await]
+    }
+    let (model, remembers) = stores();
+    let [before, after] = answers(model).await;
+    assert_ne!(before.reset_after, after.reset_after);
+    assert_eq!(answers(remembers).await, [before, after]);
+}
+
+/// A key that is banned and owes something: a small cost waits for the ban alone, or for less of what is owed.
+#[tokio::test]
+async fn a_refusal_of_a_banned_key_that_owes_is_not_one_for_every_cost() {
+    async fn answers<S: HoldStore + AdminStore>(store: S, settled: u64) -> Vec<Verdict> {
+        let limit = Limit::per_second(10).build().unwrap();
+        let (limiter, _) = reserved(store, limit).await;
+        limiter.settle("shop", "job", settled).await.unwrap();
+        let ban = Action::Ban(Duration::from_secs(2), None);
+        limiter.administer(&Query::new("shop"), ban).await.unwrap();
+        let mut verdicts = Vec::new();
+        for cost in [10, 5, 1, 9, 10] {
+            verdicts.push(try_acquire(&limiter, cost).await);
+        }
+        verdicts
+    }
+    for settled in [5, 12, 25, 40] {
+        let (model, remembers) = stores();
+        let known = answers(model, settled).await;
+        assert_eq!(answers(remembers, settled).await, known, "{settled}");
+    }
 }

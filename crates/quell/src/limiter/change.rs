@@ -136,7 +136,8 @@ impl<S: Store> Limiter<S> {
             .replaced
             .iter_mut()
             .for_each(|one| one.at = Some(at));
-        leaving.dropped.iter_mut().for_each(|one| one.at = at);
+        let gone = leaving.dropped.iter_mut().chain(&mut leaving.idle);
+        gone.for_each(|one| one.at = at);
         self.parts.store.install(&leaving);
         before
     }
@@ -210,6 +211,7 @@ fn split(mut changes: Changes) -> (Changes, Changes) {
     let leaving = Changes {
         replaced: changes.replaced.clone(),
         dropped: std::mem::take(&mut changes.dropped),
+        idle: std::mem::take(&mut changes.idle),
         removed: std::mem::take(&mut changes.removed),
         ..Changes::default()
     };

@@ -562,6 +562,7 @@ impl Store for MemoryStore {
             limits.add(&changes.added);
             limits.replace(&changes.replaced);
             limits.drop_all(&changes.dropped);
+            limits.set_idle(&changes.idle);
             limits.remove(&changes.removed);
             if let Some(at) = changes.replaced.last().and_then(|latest| latest.at) {
                 limits.forget_outlived(at);

@@ -231,8 +231,8 @@ fn random_changes_have_the_numbers_of_a_map() {
         OverrideRank::Domain,
     ];
     let shop = Shop::new();
-    let mut model: BTreeMap<(&str, OverrideRank), Vec<(Option<u64>, Option<u64>, String)>> =
-        BTreeMap::new();
+    type Known = (Option<u64>, Option<u64>, String);
+    let mut model: BTreeMap<(&str, OverrideRank), Vec<Known>> = BTreeMap::new();
     let mut seed = 7_u64;
     let mut random = |below: u64| {
         seed = seed

@@ -36,9 +36,7 @@ fn store_with(limits: &[ActiveLimit]) -> MemoryStore {
     let store = MemoryStore::with(1_000, HashKey::random());
     store.install(&Changes {
         added: limits.to_vec(),
-        replaced: Vec::new(),
-        removed: Vec::new(),
-        dropped: Vec::new(),
+        ..Changes::default()
     });
     store
 }
@@ -89,8 +87,7 @@ fn a_late_call_under_the_old_rules_refunds_nothing() {
                 to: new.id,
                 at: Some(Now::from_nanos(START)),
             }],
-            removed: Vec::new(),
-            dropped: Vec::new(),
+            ..Changes::default()
         });
         for step in 0..=100 {
             let now = START + step * SECOND;

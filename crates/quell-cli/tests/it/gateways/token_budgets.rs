@@ -6,7 +6,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http2;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use quell_testkit::port::free_port;
+use quell_testkit::redis::Redis;
 
 use super::{Gateway, blocks_of, replace};
 use crate::clients::envoy;
@@ -22,7 +28,23 @@ const ESTIMATE: u64 = 1_000;
 struct Model {
     port: u16,
     /// Streams of `/held` that have begun.
-    held: Receiver<TcpStream>,
+    held: Receiver<Held>,
+}
+
+/// A stream whose end is up to the test.
+struct Held {
+    stream: TcpStream,
+    /// Its usage, as its path says.
+    usage: String,
+}
+
+impl Held {
+    /// Writes the last events, with this usage.
+    fn end(mut self, usage: &str) {
+        self.stream
+            .write_all(last_events(usage).as_bytes())
+            .unwrap();
+    }
 }
 
 impl Model {
@@ -50,8 +72,8 @@ fn last_events(usage: &str) -> String {
 }
 
 /// Answers `/json/300` and `/sse/300` with a usage of 300, `/plain` without one, `/broken` with half an answer, and
-/// leaves the rest of `/held` to the test.
-fn answer(stream: TcpStream, holds: &mpsc::Sender<TcpStream>) -> Option<()> {
+/// leaves the rest of `/held` and `/held/300` to the test.
+fn answer(stream: TcpStream, holds: &mpsc::Sender<Held>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let (mut first, mut line) = (String::new(), String::new());
     reader.read_line(&mut first).ok()?;
@@ -59,10 +81,8 @@ fn answer(stream: TcpStream, holds: &mpsc::Sender<TcpStream>) -> Option<()> {
         line.clear();
     }
     let path = first.split(' ').nth(1)?;
-    let (kind, usage) = path
-        .trim_start_matches('/')
-        .split_once('/')
-        .unwrap_or((path, ""));
+    let path = path.trim_start_matches('/');
+    let (kind, usage) = path.split_once('/').unwrap_or((path, ""));
     let mut stream = reader.into_inner();
     let whole = |kind: &str, body: &str| {
         let length = body.len();
@@ -76,13 +96,16 @@ fn answer(stream: TcpStream, holds: &mpsc::Sender<TcpStream>) -> Option<()> {
             &format!("{{\"text\":\"hello\",\"usage\":{{\"total_tokens\":{usage}}}}}"),
         ),
         "sse" => format!("{SSE_HEAD}{}", last_events(usage)),
-        "/broken" => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".to_owned(),
-        "/held" => SSE_HEAD.to_owned(),
+        "broken" => "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf".to_owned(),
+        "held" => SSE_HEAD.to_owned(),
         _ => whole("text/plain", "hello"),
     };
     stream.write_all(text.as_bytes()).ok()?;
     match kind {
-        "/held" => holds.send(stream).ok(),
+        "held" => {
+            let usage = usage.to_owned();
+            holds.send(Held { stream, usage }).ok()
+        }
         _ => Some(()),
     }
 }
@@ -94,6 +117,7 @@ struct Budgets {
     /// None while it is away.
     server: Option<Server>,
     more: Vec<String>,
+    page: String,
     gateway: Gateway,
     folder: Folder,
 }
@@ -103,6 +127,11 @@ fn serve(folder: &Folder, limit: u64, port: u16, more: &[String]) -> Server {
     let rules = replace(rules, "1000000/day", &format!("{limit}/day"));
     // No midnight ends a window while a test runs.
     let rules = replace(&rules, "    align: calendar\n", "");
+    let rules = replace(
+        &rules,
+        "rules:\n",
+        "defaults: { on_failure: deny }\nrules:\n",
+    );
     let rules = folder.write("budgets.yaml", &rules);
     let listener = format!("127.0.0.1:{port}");
     let more = more.iter().map(String::as_str);
@@ -121,10 +150,14 @@ fn configuration() -> String {
 impl Budgets {
     /// Starts all of it with this limit, and the ports of this test; Envoy has time on a busy machine.
     fn start(limit: u64, more: &[&str]) -> Self {
+        Self::start_with(&configuration(), limit, more)
+    }
+
+    fn start_with(page: &str, limit: u64, more: &[&str]) -> Self {
         let (folder, model, port) = (Folder::new(), Model::start(), free_port());
         let more: Vec<_> = more.iter().copied().map(str::to_owned).collect();
         let server = Some(serve(&folder, limit, port, &more));
-        let page = replace(&configuration(), "timeout: 5s", "timeout: 60s");
+        let page = replace(page, "timeout: 5s", "timeout: 60s");
         let at = |port: u16| format!("127.0.0.1, port_value: {port} ");
         let page = replace(&page, &at(8081), &at(port));
         let page = replace(&page, &at(3000), &at(model.port));
@@ -134,6 +167,7 @@ impl Budgets {
             port,
             server,
             more,
+            page,
             folder,
         };
         // Envoy connects to Quell a moment after it listens.
@@ -150,6 +184,16 @@ impl Budgets {
 
     fn stop(&mut self) {
         self.server.take().unwrap().stop();
+    }
+
+    /// Starts Envoy again, which was killed.
+    fn start_envoy_again(&mut self) {
+        let issued = self.events("issued");
+        self.gateway = Gateway::envoy(&self.page);
+        until("the new Envoy asks Quell", || {
+            self.ask("warm-up", "/json/1");
+            (self.events("issued") > issued).then_some(())
+        });
     }
 
     /// Starts the server again, and waits until Envoy asks it.
@@ -189,9 +233,21 @@ impl Budgets {
     }
 
     /// Begins a stream that goes on until the test ends it, on both sides.
-    fn hold(&self, tenant: &str) -> (TcpStream, TcpStream) {
+    fn hold(&self, tenant: &str) -> (TcpStream, Held) {
         let client = self.begin(tenant, "/held");
         (client, self.model.held.recv().unwrap())
+    }
+
+    /// Waits until every reservation has its settlement.
+    fn until_settled(&self) {
+        self.until_others_are_settled(0);
+    }
+
+    /// Waits until all reservations but so many have their settlements.
+    fn until_others_are_settled(&self, open: u64) {
+        until("other streams are settled", || {
+            (self.events("settled") + open == self.events("issued")).then_some(())
+        });
     }
 
     fn events(&self, event: &str) -> u64 {
@@ -289,14 +345,11 @@ fn clients_that_hang_up_get_no_more_than_the_limit() {
         assert_eq!(budgets.left("acme"), Some(10_000 - clients * ESTIMATE));
         drop(client);
         // Envoy ends the stream behind it.
-        let mut rest = Vec::new();
-        let _ = model.read_to_end(&mut rest);
+        let _ = model.stream.read_to_end(&mut Vec::new());
     }
     let refused = [(); 30].map(|()| budgets.ask("acme", "/held").status);
     assert_eq!(refused, [429; 30]);
-    until("all streams are settled", || {
-        (budgets.events("settled") == budgets.events("issued")).then_some(())
-    });
+    budgets.until_settled();
     assert_eq!(budgets.left("acme"), Some(0), "the estimates stay");
     budgets.stop();
 }
@@ -307,9 +360,8 @@ fn streams_that_go_on_keep_their_estimates_until_they_end() {
     let mut budgets = Budgets::start(3 * ESTIMATE, &[]);
     let streams = [(); 3].map(|()| budgets.hold("acme"));
     assert_eq!(budgets.ask("acme", "/held").status, 429);
-    for (mut client, mut model) in streams {
-        model.write_all(last_events("100").as_bytes()).unwrap();
-        drop(model);
+    for (mut client, model) in streams {
+        model.end("100");
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("[DONE]"), "{answer}");
@@ -326,15 +378,14 @@ fn quell_may_be_away_while_a_stream_goes_on() {
     let directory = folder.path("data");
     let more = ["--envoy-secret", &*secret, "--data-dir", &*directory];
     let mut budgets = Budgets::start(10_000, &more);
-    let (mut client, mut model) = budgets.hold("acme");
+    let (mut client, model) = budgets.hold("acme");
     budgets.until_left("acme", 9_000);
     budgets.stop();
     // Not answered: it passes, and nobody hears what it cost.
     assert_eq!(budgets.ask("away", "/json/5").status, 200);
     budgets.start_again(10_000);
     assert_eq!(budgets.left("acme"), Some(9_000));
-    model.write_all(last_events("4000").as_bytes()).unwrap();
-    drop(model);
+    model.end("4000");
     client.read_to_string(&mut String::new()).unwrap();
     budgets.until_left("acme", 6_000);
     assert_eq!(budgets.events("unverified"), 0);
@@ -346,13 +397,186 @@ fn quell_may_be_away_while_a_stream_goes_on() {
 fn a_request_that_was_not_reserved_is_charged_what_it_cost() {
     let mut budgets = Budgets::start(10_000, &[]);
     budgets.stop();
-    let (mut client, mut model) = budgets.hold("acme");
+    let (mut client, model) = budgets.hold("acme");
     budgets.start_again(10_000);
     assert_eq!(budgets.left("acme"), Some(10_000));
-    model.write_all(last_events("4000").as_bytes()).unwrap();
-    drop(model);
+    model.end("4000");
     client.read_to_string(&mut String::new()).unwrap();
     budgets.until_left("acme", 6_000);
     assert!(budgets.events("unreserved") > 0);
+    budgets.stop();
+}
+
+/// Envoy is killed in mid-stream. Nobody settles the streams that break: their estimates stay, so that no more than the
+/// limit is used, and another Envoy goes on with what is left.
+#[test]
+fn streams_of_an_envoy_that_is_killed_keep_their_estimates() {
+    let mut budgets = Budgets::start(10 * ESTIMATE, &[]);
+    assert_eq!(budgets.ask("acme", "/json/600").status, 200);
+    budgets.until_left("acme", 9_400);
+    let streams = [(); 4].map(|()| budgets.hold("acme"));
+    assert_eq!(budgets.left("acme"), Some(5_400));
+    budgets.until_others_are_settled(4);
+    budgets.gateway.kill();
+    for (mut client, mut model) in streams {
+        for end in [&mut client, &mut model.stream] {
+            let _ = end.read_to_end(&mut Vec::new());
+        }
+    }
+    assert_eq!(budgets.left("acme"), Some(5_400));
+    budgets.start_envoy_again();
+    let streams = [(); 5].map(|()| budgets.hold("acme"));
+    assert_eq!(budgets.ask("acme", "/held").status, 429);
+    for (mut client, model) in streams {
+        model.end("900");
+        client.read_to_string(&mut String::new()).unwrap();
+    }
+    budgets.until_left("acme", 900);
+    budgets.until_others_are_settled(4);
+    assert_eq!(budgets.ask("acme", "/held").status, 429);
+    assert_eq!(budgets.events("unverified"), 0);
+    budgets.stop();
+}
+
+/// Quell is killed in mid-stream, over a store. What ends while it is away keeps its estimate, and what ends later is
+/// settled by the server that comes after it.
+#[test]
+fn quell_may_be_killed_while_streams_go_on() {
+    let (folder, redis) = (Folder::new(), Redis::start(&[]));
+    let secret = folder.write("secret", "0123456789abcdef0123456789abcdef\n");
+    let url = redis.url();
+    let more = ["--envoy-secret", &*secret, "--store", &*url];
+    let mut budgets = Budgets::start(10_000, &more);
+    let [one, other] = [(); 2].map(|()| budgets.hold("acme"));
+    budgets.until_left("acme", 8_000);
+    budgets.server.take().unwrap().kill();
+    let end = |(mut client, model): (TcpStream, Held), usage: &str| {
+        model.end(usage);
+        client.read_to_string(&mut String::new()).unwrap();
+    };
+    end(one, "100");
+    // Envoy has sent the settlement before this request, which nobody answers either.
+    assert_eq!(budgets.ask("acme", "/json/5").status, 200);
+    budgets.start_again(10_000);
+    assert_eq!(budgets.left("acme"), Some(8_000));
+    end(other, "4000");
+    budgets.until_left("acme", 5_000);
+    assert_eq!(budgets.events("unverified"), 0);
+    budgets.stop();
+}
+
+/// Limit of the tenant that all streams of a wave are of.
+const LIMIT: u64 = 10_000;
+
+/// The estimate of a stream by what it costs.
+type Estimate = fn(u64) -> u64;
+
+/// Tokens that a stream of a wave costs: 20 to 100.
+const fn cost(stream: u64) -> u64 {
+    20 + stream * 37 % 81
+}
+
+/// Begins a request on a connection that it shares with others.
+async fn begin(
+    mut connection: http2::SendRequest<Empty<Bytes>>,
+    tenant: &str,
+    estimate: u64,
+    path: String,
+) -> Response<Incoming> {
+    let request = Request::get(format!("http://models{path}"))
+        .header("x-tenant", tenant)
+        .header("x-estimate", estimate)
+        .body(Empty::new())
+        .unwrap();
+    connection.send_request(request).await.unwrap()
+}
+
+/// A connection of HTTP/2 to the gateway.
+async fn connect(port: u16) -> http2::SendRequest<Empty<Bytes>> {
+    let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
+    let io = TokioIo::new(stream.unwrap());
+    let (send, run) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(run);
+    send
+}
+
+/// Streams that begin at once, over two connections of HTTP/2, and end once all were admitted or refused. Returns what
+/// those that were admitted cost, and how much of it was above their estimates.
+fn wave(budgets: &Budgets, tenant: &'static str, streams: u64, estimate: Estimate) -> (u64, u64) {
+    let before = budgets.left(tenant).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let connections = [(); 2].map(|()| runtime.block_on(connect(budgets.gateway.port)));
+    let (refuses, refused) = mpsc::channel();
+    let tasks = (0..streams).map(|stream| {
+        let connection = connections[usize::from(stream % 2 == 0)].clone();
+        let refuses = refuses.clone();
+        let (path, estimate) = (format!("/held/{}", cost(stream)), estimate(cost(stream)));
+        runtime.spawn(async move {
+            let answer = begin(connection, tenant, estimate, path).await;
+            if answer.status() == 429 {
+                return refuses.send(()).unwrap();
+            }
+            assert_eq!(answer.status(), 200);
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert!(body.ends_with(b"[DONE]\n\n"), "{body:?}");
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let (mut held, mut refusals) = (Vec::new(), 0);
+    until("all are admitted or refused", || {
+        held.extend(budgets.model.held.try_iter());
+        refusals += refused.try_iter().count();
+        ((held.len() + refusals) as u64 == streams).then_some(())
+    });
+    let costs = held.iter().map(|held| held.usage.parse().unwrap());
+    let costs: Vec<u64> = costs.collect();
+    let reserved: u64 = costs.iter().map(|cost| estimate(*cost)).sum();
+    let left = budgets.left(tenant).unwrap();
+    assert_eq!(left, before - reserved, "a refusal costs nothing");
+    let most = (0..streams).map(|stream| estimate(cost(stream))).max();
+    assert!(left < most.unwrap(), "{left} were left, and some refused");
+    for held in held {
+        let usage = held.usage.clone();
+        held.end(&usage);
+    }
+    for task in tasks {
+        runtime.block_on(task).unwrap();
+    }
+    budgets.until_settled();
+    let over = costs
+        .iter()
+        .map(|cost| cost.saturating_sub(estimate(*cost)));
+    (costs.iter().sum(), over.sum())
+}
+
+/// Three waves of a thousand streams that are all open at once, and one of as many as neither a connection nor Envoy's
+/// own circuit breakers have room for. Where estimates hold, no more than the limit is used; elsewhere at most what the
+/// streams cost above theirs.
+#[test]
+fn a_thousand_streams_at_once_use_no_more_than_the_limit() {
+    // Clients are applications that are trusted.
+    let rules = "                      request_rules:\n";
+    let estimates = &blocks_of("envoy-token-budgets.md", "What to look at")[0];
+    let page = replace(&configuration(), rules, &format!("{rules}{estimates}"));
+    let mut budgets = Budgets::start_with(&page, LIMIT, &[]);
+    let tenants: [(&str, &[u64], Estimate); 3] = [
+        ("holds", &[1_000; 3], |_| 100),
+        ("half", &[1_000; 3], |cost| cost / 2),
+        ("many", &[2_000], |_| 100),
+    ];
+    for (tenant, waves, estimate) in tenants {
+        let (mut used, mut over) = (0, 0);
+        for streams in waves {
+            let (more, excess) = wave(&budgets, tenant, *streams, estimate);
+            (used, over) = (used + more, over + excess);
+            let place = format!("{tenant}: {used} of {LIMIT}, {over} above the estimates");
+            assert!(used <= LIMIT + over, "{place}");
+            let left = budgets.left(tenant);
+            assert_eq!(left, Some(LIMIT.saturating_sub(used)), "{place}");
+            println!("{place}");
+        }
+        assert!(over == 0 || tenant == "half", "{over}");
+    }
+    assert_eq!(budgets.events("unverified"), 0);
     budgets.stop();
 }

@@ -105,7 +105,7 @@ impl Anchor {
     }
 }
 
-/// As a rules file writes it.
+/// As a rules file writes it; the start of a unit is not written.
 impl fmt::Display for Anchor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

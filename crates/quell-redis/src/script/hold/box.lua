@@ -50,7 +50,7 @@ local function carry_holds(state, from, known)
         over[i], holds.taken = true, holds.taken - holds.units[i]
       elseif known and to.kind <= REFILL then
         marks[i], parts[i] = to.kind == REFILL and mono or floor(mono / to.unit), 0
-      else
+      elseif not known or to.kind ~= CALENDAR or versions.is_moved(from, to) then
         marks[i], parts[i] = moved_mark(from, state.ask, marks[i], parts[i])
       end
     end

@@ -89,6 +89,8 @@ enum LimitStatus {
     },
     /// The limit is in no rule any more, but may come back.
     Dropped(DroppedLimit),
+    /// Its rule has no limit since then.
+    Idle(Now),
 }
 
 /// Identifies limits in the same way in every process, although their ids differ after a restart: by the
@@ -147,6 +149,15 @@ impl Limits {
         for dropped in limits {
             if let Some(known) = self.known.get_mut(&dropped.id) {
                 known.status = LimitStatus::Dropped(*dropped);
+            }
+        }
+    }
+
+    /// Records which limits are those of rules that have none any more.
+    pub(super) fn set_idle(&mut self, limits: &[DroppedLimit]) {
+        for idle in limits {
+            if let Some(known) = self.known.get_mut(&idle.id) {
+                known.status = LimitStatus::Idle(idle.at);
             }
         }
     }
@@ -260,7 +271,10 @@ impl Limits {
     fn successors(&self, id: LimitId) -> impl Iterator<Item = &RegisteredLimit> {
         let next = |id: LimitId| match self.known.get(&id)?.status {
             LimitStatus::Replaced { to, .. } => self.known.get(&to),
-            LimitStatus::Active | LimitStatus::Restored(_) | LimitStatus::Dropped(_) => None,
+            LimitStatus::Active
+            | LimitStatus::Restored(_)
+            | LimitStatus::Dropped(_)
+            | LimitStatus::Idle(_) => None,
         };
         let chain = successors(next(id), move |known| next(known.active.id));
         // Each came into force after the one before it.
@@ -282,6 +296,11 @@ impl Limits {
             }
             LimitStatus::Restored(at) => now.monotonic.since(at.monotonic) > known.lifetime(false),
             LimitStatus::Dropped(dropped) => dropped.is_over(now),
+            LimitStatus::Idle(at) => {
+                let holds = known.may_owe();
+                let least = known.lifetime(holds).max(self.remembered(known));
+                now.monotonic.since(at.monotonic) > least
+            }
         };
         let outlived = self.known.iter().filter(|(_, known)| is_outlived(known));
         outlived.map(|(id, _)| *id).collect()
@@ -438,9 +457,10 @@ impl Limits {
             None => state.time_to_rest_of_versions(now).is_zero(),
             Some(known) => match known.status {
                 LimitStatus::Replaced { .. } => self.is_at_rest_under_successor(state.clone(), now),
-                LimitStatus::Active | LimitStatus::Restored(_) | LimitStatus::Dropped(_) => {
-                    state.time_to_rest(&known.active.limit, now).is_zero()
-                }
+                LimitStatus::Active
+                | LimitStatus::Restored(_)
+                | LimitStatus::Dropped(_)
+                | LimitStatus::Idle(_) => state.time_to_rest(&known.active.limit, now).is_zero(),
             },
         }
     }
