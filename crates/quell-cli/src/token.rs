@@ -45,7 +45,7 @@ struct New {
     #[arg(required_unless_present = "members")]
     name: Option<TokenName>,
 
-    /// Role of the bearer: ask, read, admin, metrics, node or proxy; may be repeated. With --member the
+    /// Role of the bearer: ask, read, admin, policy, metrics, node or proxy; may be repeated. With --member the
     /// default is node
     #[arg(
         long = "role",

@@ -393,6 +393,16 @@ impl Caller {
         }
     }
 
+    /// As [`Self::check`], of something for which one of several roles is enough. The first is the one to ask for.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_either(&self, roles: &[Role], domain: Option<&str>) -> Result<(), Denied> {
+        let has = |role: &&Role| self.check(**role, None).is_ok();
+        let role = roles.iter().find(has).or_else(|| roles.first());
+        role.map_or_else(|| self.check_any(), |role| self.check(*role, domain))
+    }
+
     /// Refuses a stranger.
     ///
     /// # Errors

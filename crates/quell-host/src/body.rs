@@ -53,8 +53,24 @@ pub async fn read_json(
     request: Request,
     bounds: BodyBounds<'_>,
 ) -> Result<BufferedBody, Box<Problem>> {
-    if !is_json(request.headers()) {
-        let detail = "the body must be JSON: write the header Content-Type: application/json";
+    read_typed(request, "application/json", bounds).await
+}
+
+/// Reads lines of JSON within their bounds, as [`read_json`] does with their own type.
+pub async fn read_lines(
+    request: Request,
+    bounds: BodyBounds<'_>,
+) -> Result<BufferedBody, Box<Problem>> {
+    read_typed(request, "application/x-ndjson", bounds).await
+}
+
+async fn read_typed(
+    request: Request,
+    kind: &str,
+    bounds: BodyBounds<'_>,
+) -> Result<BufferedBody, Box<Problem>> {
+    if !is_of_type(request.headers(), kind) {
+        let detail = format!("the body is of another type: write the header Content-Type: {kind}");
         return Err(Box::new(Problem::new(
             ProblemKind::UnsupportedMediaType,
             detail,
@@ -118,11 +134,11 @@ async fn read_all(request: Request, bounds: BodyBounds<'_>) -> Result<BufferedBo
     read(body, head.extensions.get(), bounds).await
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+fn is_of_type(headers: &HeaderMap, wanted: &str) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     let essence = kind.and_then(|kind| kind.split(|byte| *byte == b';').next());
     let essence = essence.unwrap_or_default().trim_ascii();
-    if essence.eq_ignore_ascii_case(b"application/json") {
+    if essence.eq_ignore_ascii_case(wanted.as_bytes()) {
         return true;
     }
     let is_unsaid = essence.is_empty() || essence.eq_ignore_ascii_case(FORM);

@@ -97,6 +97,14 @@ pub fn caller(request: &Request, role: Role) -> Result<Caller, Denied> {
     Ok(caller)
 }
 
+/// As [`caller`], of a route for which one of several roles is enough.
+pub fn caller_of_either(request: &Request, roles: &[Role]) -> Result<Caller, Denied> {
+    let client = request.extensions().get::<Client>();
+    let caller = client.map_or(Caller::Stranger, |client| client.caller.clone());
+    caller.check_either(roles, None)?;
+    Ok(caller)
+}
+
 /// Requests that tell a call when its client hangs up.
 pub fn requests(request: &Request) -> Option<Arc<Requests>> {
     request.extensions().get::<Client>()?.requests.clone()

@@ -7,6 +7,7 @@ mod bearer;
 mod body;
 mod hold_bodies;
 mod json;
+mod overrides;
 mod path;
 mod problem;
 mod question;
@@ -28,6 +29,10 @@ pub use body::{
 };
 pub use hold_bodies::{ActualBody, EndBody, EndedBody, parse_end};
 pub use json::BodyError;
+pub use overrides::{
+    BatchBody, ChainLinkBody, ChainSource, DeletedOverridesBody, LineMistake, OverriddenKeyBody,
+    OverrideRecordBody, OverridesBody, ProratedBody,
+};
 pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind, WOULD_REFUSE};
 pub use quell_core::rate_limit_fields::{
     RATE_LIMIT, RATE_LIMIT_POLICY, RateLimitItem, definition_field, retry_after, status_field,

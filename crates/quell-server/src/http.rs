@@ -32,6 +32,7 @@ mod metrics;
 #[cfg(test)]
 mod openapi;
 mod origin;
+mod override_routes;
 mod rule_routes;
 mod service;
 mod stream;
@@ -98,7 +99,11 @@ fn administration(shared: &Arc<Shared>) -> Router {
             get(admin::list_bans).post(admin::ban).delete(admin::lift),
         )
         .route("/v1/keys", delete(admin::forgive))
+        .route("/v1/overrides/batch", post(override_routes::batch))
+        .route("/v1/overrides/{domain}/{rule}", override_routes::key())
         .detach_on_disconnect()
+        .route("/v1/overrides/changes", get(override_routes::changes))
+        .route("/v1/overrides/{domain}", get(override_routes::list))
         .route("/v1/rules", get(rule_routes::rules))
         .route("/v1/holds", post(hold_list::list_holds))
         .route("/v1/top", get(top::top))
@@ -128,7 +133,7 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
             | "/v1/candidate"
             | "/metrics"
             | console::HOME
-    );
+    ) || path.starts_with("/v1/overrides/");
     let detail = match purpose {
         Purpose::Questions if is_administration => format!(
             "{path} is not answered here: this server has a listener of its own for administration \
@@ -150,6 +155,11 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
 async fn not_allowed(request: Request) -> Response {
     let path = request.uri().path();
     let write = match path {
+        "/v1/overrides/batch" => "POST",
+        "/v1/overrides/changes" => "GET",
+        path if path.matches('/').count() == 4 && path.starts_with("/v1/overrides/") => {
+            "GET, PUT or DELETE"
+        }
         "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
         | "/v1/release" | "/v1/renew" | "/v1/holds" => "POST",
         "/v1/bans" | "/v1/candidate" => "GET, POST or DELETE",

@@ -13,19 +13,28 @@ use quell::override_store::{
     StoredNumbers, StoredOverride,
 };
 use quell::{KeyOverride, OverrideRank, Span};
-use quell_core::rule::{RuleSet, StoredEffect};
-use quell_core::time::Monotonic;
+use quell_core::rule::{Effect, RuleSet, StoredEffect};
+use quell_core::time::{Monotonic, Wall};
+use quell_host::access::LivePages;
+use quell_host::health::Attempts;
 use quell_redis::RedisOverrides;
 use quell_rules::StoredFields;
 use tokio::sync::{Notify, watch};
 
 use crate::config::Config;
+use crate::shared::Shared;
 
+mod chain;
 mod follow;
+mod record;
+mod request;
 mod write;
 
+pub(crate) use chain::chain;
 pub(crate) use follow::{follow, load};
-pub(crate) use write::{ChangeMode, OverrideProblem, Wanted};
+pub(crate) use record::{instant_text, numbers_of, record_body};
+pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
+pub(crate) use write::{ChangeMode, OverrideProblem, Wanted, check_keys, descriptor};
 
 /// The overrides of a server.
 #[derive(Debug)]
@@ -37,8 +46,14 @@ pub(crate) struct Overrides {
     seen: watch::Sender<Position>,
     /// Wakes the follower, which then lists all overrides.
     list_again: Notify,
-    /// Since when the store does not answer the follower, and why.
-    failing: Mutex<Option<(Monotonic, String)>>,
+    /// Reading the store, as the follower does.
+    pub(crate) attempts: Attempts,
+    /// Since when the store has, or may have, what is not in force here.
+    behind: Mutex<Option<Monotonic>>,
+    /// The streams of changes that clients read.
+    pub(crate) streams: Arc<LivePages>,
+    /// One list or batch at a time, since no budget counts what they are made of.
+    pub(crate) list_turn: tokio::sync::Mutex<()>,
 }
 
 impl Overrides {
@@ -55,7 +70,10 @@ impl Overrides {
             fields: ArcSwap::default(),
             seen: watch::Sender::default(),
             list_again: Notify::new(),
-            failing: Mutex::default(),
+            attempts: Attempts::default(),
+            behind: Mutex::default(),
+            streams: Arc::default(),
+            list_turn: tokio::sync::Mutex::default(),
         })
     }
 
@@ -91,10 +109,43 @@ impl Overrides {
         tokio::time::timeout(most, is_seen).await.is_ok()
     }
 
-    /// Since when the store does not answer, and why; `None` if it does.
-    pub(crate) fn failing(&self) -> Option<(Monotonic, String)> {
-        self.failing.lock().clone()
+    /// Follows up to where what the store has is in force here.
+    pub(crate) fn positions(&self) -> watch::Receiver<Position> {
+        self.seen.subscribe()
     }
+
+    /// For how long the store has had, or may have had, what is not in force here; zero if there is nothing.
+    pub(crate) fn behind(&self, now: Monotonic) -> Duration {
+        let since = *self.behind.lock();
+        since.map_or(Duration::ZERO, |since| now.since(since))
+    }
+}
+
+impl Shared {
+    /// Effect of numbers on a rule; `None` if they do not go with it.
+    pub(crate) fn effect_of(&self, domain: &str, rule: &str, text: &str) -> Option<StoredEffect> {
+        let effect = self.overrides.fields().read(domain, rule, text).ok()?;
+        if let StoredEffect::Effect(Effect::Limit(limit)) = &effect {
+            self.limiter.check_override(domain, rule, limit).ok()?;
+        }
+        Some(effect)
+    }
+
+    /// Returns true if this server has an override, its time is now, and its numbers go with a rule.
+    pub(crate) fn has_in_force(&self, record: &StoredOverride, wall: Wall) -> bool {
+        let is_seen = self.overrides.seen.borrow().revision() >= record.revision;
+        let text = text_of(&record.numbers);
+        let rules = self.limiter.rules();
+        let mut names = rules_of(&record.id, &rules).into_iter();
+        is_seen
+            && is_now(record.from, record.until, wall)
+            && names.any(|rule| self.effect_of(&record.id.domain, rule, &text).is_some())
+    }
+}
+
+/// Whether an instant is in a time.
+fn is_now(from: Option<Wall>, until: Option<Wall>, wall: Wall) -> bool {
+    from.is_none_or(|from| from <= wall) && until.is_none_or(|until| wall < until)
 }
 
 /// Reads numbers as `fields` says.
@@ -139,7 +190,10 @@ fn spans_of(record: &StoredOverride) -> Vec<Span> {
         };
         Some(Span {
             from: record.from,
-            until: Some(prorated.until),
+            until: record
+                .until
+                .min(Some(prorated.until))
+                .or(Some(prorated.until)),
             numbers: with_limit(text, prorated.limit)?,
         })
     });

@@ -59,6 +59,9 @@ impl Telemetry {
             rules.count(operation, domain, charge, decided, degraded);
         }
         if operation == Operation::Acquire {
+            if let Some(rule) = set.unknown_plan() {
+                rules.count_unknown_plan(domain, rule);
+            }
             rules.count_query(domain, verdict);
             if !verdict.is_allow() {
                 self.count_keys(set, verdict, at);

@@ -175,7 +175,7 @@ fn a_token_is_printed_once_and_its_entry_is_checked() {
         (&["a b", "--role", "ask"][..], "1 to 64 letters"),
         (
             &["a", "--role", "boss"],
-            "write ask, read, admin, metrics, node or proxy",
+            "write ask, read, admin, policy, metrics, node or proxy",
         ),
         (&["a"], "--role"),
     ] {

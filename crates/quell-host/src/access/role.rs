@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Role of a caller. Roles do not include each other: a token lists all that it has.
+/// Role of a caller. A token lists all that it has: of all roles `admin` alone may what another one is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -14,8 +14,10 @@ pub enum Role {
     Ask,
     /// Read rules, bans and what the server says of itself.
     Read,
-    /// Change states by hand: set and lift bans, forgive keys.
+    /// Change states by hand: set and lift bans, forgive keys; and what `policy` may.
     Admin,
+    /// Change and read overrides of single keys, and nothing else.
+    Policy,
     /// Read `/metrics`, which are those of all domains.
     Metrics,
     /// Be a member of a fleet. On the listeners of a server it opens nothing: a coordinator asks
@@ -27,10 +29,11 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Ask,
         Self::Read,
         Self::Admin,
+        Self::Policy,
         Self::Metrics,
         Self::Node,
         Self::Proxy,
@@ -43,6 +46,7 @@ impl Role {
             Self::Ask => "ask",
             Self::Read => "read",
             Self::Admin => "admin",
+            Self::Policy => "policy",
             Self::Metrics => "metrics",
             Self::Node => "node",
             Self::Proxy => "proxy",
@@ -62,7 +66,9 @@ impl FromStr for Role {
     fn from_str(text: &str) -> Result<Self, String> {
         let role = Self::ALL.into_iter().find(|role| role.name() == text);
         role.ok_or_else(|| {
-            format!("`{text}` is not a role: write ask, read, admin, metrics, node or proxy")
+            format!(
+                "`{text}` is not a role: write ask, read, admin, policy, metrics, node or proxy"
+            )
         })
     }
 }

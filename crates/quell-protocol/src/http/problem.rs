@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::authorize::AuthorizeError;
 use super::json::BodyError;
+use super::overrides::LineMistake;
 
 /// The media type of a problem document.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -75,6 +76,10 @@ problem_kinds! {
     MethodNotAllowed = 405, "urn:quell:problem:method-not-allowed", "Method not allowed";
     /// The id is used for something else (409).
     Conflict = 409, "urn:quell:problem:conflict", "The id is taken";
+    /// It has another revision than the caller saw (412).
+    PreconditionFailed = 412, "urn:quell:problem:changed-meanwhile", "It was changed meanwhile";
+    /// Lines of a batch are wrong (422).
+    WrongLines = 422, "urn:quell:problem:wrong-lines", "Lines of the batch are wrong";
     /// The request took too long to arrive (408).
     RequestTimeout = 408, "urn:quell:problem:request-timeout", "The request took too long";
     /// The body is longer than the server accepts (413).
@@ -91,6 +96,10 @@ problem_kinds! {
     /// A rule needs more of its callers than a gateway can do (501).
     UnsupportedRule = 501, "urn:quell:problem:unsupported-rule",
         "A rule cannot be applied to a gateway's requests";
+    /// A node of a fleet does not do this (501).
+    NotOnANode = 501, "urn:quell:problem:not-on-a-node", "A node of a fleet does not do this";
+    /// The store did not answer a change, which it may have made (504).
+    Unconfirmed = 504, "urn:quell:problem:unconfirmed", "The store did not confirm the change";
     /// Another coordinator of the fleet leads, or none does (503).
     NotLeader = 503, "urn:quell:problem:not-leader", "This coordinator does not lead";
     /// The server is overloaded (503).
@@ -128,6 +137,12 @@ pub struct Problem {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub violated: Vec<String>,
+    /// The revision that the override has, 0 for none, in place of the one that the caller saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// The first lines of a batch that are wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<LineMistake>,
 }
 
 impl Problem {
@@ -141,6 +156,8 @@ impl Problem {
             detail: Some(detail.into()),
             pointer: None,
             violated: Vec::new(),
+            revision: None,
+            errors: Vec::new(),
         }
     }
 

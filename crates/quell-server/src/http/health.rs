@@ -47,6 +47,8 @@ pub(crate) struct HealthBody {
     /// This server as a node of a fleet; left out if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetBody>,
+    /// Stored overrides of single keys.
+    overrides: OverridesHealthBody,
     /// Reasons why the rules in the files are not in force, and since when: those before stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<Failure>,
@@ -218,6 +220,7 @@ impl HealthBody {
             troubles
                 .extend(reasons.map(|reason| format!("the control plane {}: {reason}", plane.url)));
         }
+        troubles.extend(self.overrides.troubles());
         for (what, failure) in [
             ("the rules were not reloaded", &self.reload_failure),
             (
@@ -277,6 +280,57 @@ impl RulesStoreBody {
             version: standing.version(),
             failure: standing.failure,
         }
+    }
+}
+
+/// Stored overrides of single keys.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct OverridesHealthBody {
+    /// Keys that have numbers of their own here.
+    keys: usize,
+    /// The revision of the store up to which everything is in force here.
+    revision: u64,
+    /// For how long the store has had, or may have had, what is not in force here, if that is more than a second; left
+    /// out otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind_ms: Option<u64>,
+    /// Reasons why their store cannot be read, and since when; those in force stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+}
+
+impl OverridesHealthBody {
+    fn new(shared: &Shared) -> Self {
+        /// Changes are in force everywhere within so long.
+        const USUAL: Duration = Duration::from_secs(1);
+        let overrides = &shared.overrides;
+        let behind = overrides.behind(shared.limiter.now().monotonic);
+        Self {
+            keys: shared.limiter.override_count(),
+            revision: overrides.position().revision(),
+            behind_ms: (behind > USUAL).then(|| reply::milliseconds(behind)),
+            failure: overrides.attempts.failure(),
+        }
+    }
+
+    const fn is_fine(&self) -> bool {
+        self.behind_ms.is_none() && self.failure.is_none()
+    }
+
+    /// Troubles, in sentences.
+    fn troubles(&self) -> Vec<String> {
+        let reasons = self.failure.iter().flat_map(|failure| &failure.reasons);
+        let mut troubles: Vec<String> = reasons
+            .map(|reason| format!("the store of overrides cannot be read: {reason}"))
+            .collect();
+        if let (Some(behind), None) = (self.behind_ms, &self.failure) {
+            let seconds = behind.div_ceil(1_000);
+            troubles.push(format!(
+                "changes of overrides are not in force here for {seconds} s"
+            ));
+        }
+        troubles
     }
 }
 
@@ -386,6 +440,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
     let credentials_failure = shared.health.credentials.failure();
     let certificates_failure = shared.health.certificates.failure();
     let snapshot_failure = shared.health.snapshot.failure();
+    let overrides = OverridesHealthBody::new(shared);
     let decision_log_failing = shared.metrics.log_failing.get() > 0;
     let is_degraded = failure.is_some()
         || credentials_failure.is_some()
@@ -395,6 +450,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         || snapshot_failure.is_some()
         || decision_log_failing
         || is_node_fine == Some(false)
+        || !overrides.is_fine()
         || shared.lacks_rules();
     let status = match (shared.is_stopping(), is_degraded) {
         (true, _) => HealthStatus::Stopping,
@@ -412,6 +468,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         fleet,
         rules_stores: shared.sources.stores().map(RulesStoreBody::new).collect(),
         control_plane: shared.sources.xds().map(ControlPlaneBody::new),
+        overrides,
         reload_failure: failure,
         credentials_failure,
         certificates_failure,

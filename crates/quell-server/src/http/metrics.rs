@@ -35,6 +35,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
     let metrics = &shared.metrics;
     queries(&mut text, metrics);
     keys(&mut text, &shared).await;
+    overrides(&mut text, &shared);
     if let Some(store) = shared.limiter.store().shared() {
         shared_store(
             &mut text,
@@ -103,6 +104,10 @@ fn queries(text: &mut MetricsText, metrics: &Metrics) {
         let numbers = numbers.map(|(domain, tally)| (domain, tally.sum(index)));
         text.by(about, "domain", numbers);
     }
+    let name = text.head("quell_unknown_plans_total counter Acquires that named a plan that the domain does not have, which leaves the rule as it is; rules where that never happened are left out.");
+    for ((domain, rule), count) in metrics.rules.unknown_plans() {
+        text.labelled(name, &[("domain", &domain), ("rule", &rule)], count);
+    }
     let name = text.head("quell_decision_seconds histogram From reading the clock to the answer: every query of rules, and one in 64 of CL.THROTTLE.");
     text.histogram(name, "rules", &metrics.query_seconds);
     text.histogram(name, AD_HOC_RULE, &metrics.ad_hoc_seconds);
@@ -121,6 +126,16 @@ async fn keys(text: &mut MetricsText, shared: &Shared) {
             "quell_bans gauge Keys under a ban, as far as their names are kept.",
             bans,
         );
+    }
+}
+
+fn overrides(text: &mut MetricsText, shared: &Shared) {
+    let overrides = &shared.overrides;
+    let behind = overrides.behind(shared.limiter.now().monotonic);
+    numbers! { text:
+        "quell_overrides gauge Keys that have numbers of their own here, from stored overrides." = shared.limiter.override_count();
+        "quell_overrides_revision gauge The revision of the store of overrides up to which everything is in force here." = overrides.position().revision();
+        "quell_overrides_behind_seconds gauge For how long the store of overrides has had, or may have had, what is not in force here; 0: nothing is missing." = Seconds(behind);
     }
 }
 

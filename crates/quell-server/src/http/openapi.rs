@@ -9,8 +9,9 @@ use std::path::Path;
 use quell_core::hold::{MAX_HOLD, MAX_ID};
 use quell_core::query_bounds::{DEFAULT_HOLD, MAX_DESCRIPTORS, MAX_ENTRIES, MAX_WAIT};
 use quell_protocol::http::{
-    BansBody, CandidateBody, CandidateRequest, ChangedBody, EndBody, EndedBody, HoldsBody,
-    KeyRequest, Problem, StartedBody, StoppedBody, TopBody, VerdictBody,
+    BansBody, BatchBody, CandidateBody, CandidateRequest, ChangedBody, DeletedOverridesBody,
+    EndBody, EndedBody, HoldsBody, KeyRequest, OverriddenKeyBody, OverrideRecordBody,
+    OverridesBody, Problem, StartedBody, StoppedBody, TopBody, VerdictBody,
 };
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
@@ -21,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::health::HealthBody;
 use super::rule_routes::RulesBody;
-use super::{admin, top};
+use super::{admin, override_routes, top};
 use crate::shared::MAX_BANS;
 
 const BAD_BODY: &str = "The body or a parameter is wrong; the detail says what to write.";
@@ -66,7 +67,7 @@ fn document() -> Value {
             "license": {"name": "MIT OR Apache-2.0"},
             "description": "docs/http.md of the repository says more: errors, numbers, and what is answered without \
                 a body. A server with --admin answers /v1/rules, /v1/bans, /v1/keys, /v1/holds, /v1/top, \
-                /v1/candidate and /metrics on a listener of their own, and all other paths on the HTTP listener; \
+                /v1/overrides, /v1/candidate and /metrics on a listener of their own, and all other paths on the HTTP listener; \
                 health and this document are on both.",
         },
         "security": [{}, {"bearer": []}, {"header": []}],
@@ -115,6 +116,11 @@ fn schemas() -> Map<String, Value> {
     generator.subschema_for::<CandidateBody>();
     generator.subschema_for::<StartedBody>();
     generator.subschema_for::<StoppedBody>();
+    generator.subschema_for::<OverrideRecordBody>();
+    generator.subschema_for::<OverridesBody>();
+    generator.subschema_for::<OverriddenKeyBody>();
+    generator.subschema_for::<DeletedOverridesBody>();
+    generator.subschema_for::<BatchBody>();
     generator.subschema_for::<HealthBody>();
     generator.subschema_for::<Problem>();
     let definitions = generator.take_definitions(true).into_iter();
@@ -136,6 +142,7 @@ fn schemas() -> Map<String, Value> {
         "type": "integer", "minimum": 1, "maximum": millis(MAX_HOLD), "default": millis(DEFAULT_HOLD),
         "description": "Time for which it can be settled.",
     });
+    schemas.insert("OverrideRequest".to_owned(), override_request());
     schemas.insert("Peek".to_owned(), question(&json!({})));
     schemas.insert("Query".to_owned(), question(&json!({"max_wait_ms": wait})));
     let more = json!({"id": id, "hold_ms": hold});
@@ -226,6 +233,31 @@ fn request(whole: &Value, members: &str) -> Value {
         "properties": properties,
         "required": required.collect::<Vec<_>>(),
         "additionalProperties": false,
+    })
+}
+
+/// An override that is written: numbers, and these.
+fn override_request() -> Value {
+    let text = |about: &str| json!({"type": "string", "description": about});
+    json!({
+        "type": "object",
+        "description": "The fields of a limit as in an override of the rules file, or one of plan, unlimited and \
+            refuse; and when and why they apply.",
+        "properties": {
+            "plan": text("The plan whose numbers apply."),
+            "unlimited": {"const": true, "description": "There is no limit."},
+            "refuse": {"const": true, "description": "Every call is refused."},
+            "from": text("When they begin to apply: RFC 3339, or a duration from now such as 2h."),
+            "until": text("When they end; the same. An override with an end and one without are two."),
+            "change": {
+                "type": "string", "enum": ["keep", "prorate", "restart"], "default": "keep",
+                "description": "What becomes of what the key used: it is kept; the limit of this window is made of \
+                    the old and the new one; it is forgotten.",
+            },
+            "prorated": reference("Prorated"),
+            "reason": text("Why; at most 500 characters."),
+        },
+        "additionalProperties": true,
     })
 }
 
@@ -340,6 +372,7 @@ fn paths() -> Value {
     let operations = questions()
         .into_iter()
         .chain(administration())
+        .chain(overrides())
         .chain(candidate())
         .chain(status());
     for (path, method, operation) in operations {
@@ -521,6 +554,150 @@ fn administration() -> [Route; 7] {
         ("/v1/keys", "delete", forgive),
         ("/v1/holds", "post", holds),
         ("/v1/top", "get", top),
+    ]
+}
+
+const OVERRIDE_STORE_FAILED: &str = "The store of overrides gives no answer, and nothing was changed: ask again when Retry-After says.";
+
+fn overrides() -> [Route; 6] {
+    const KEY: &str = "/v1/overrides/{domain}/{rule}";
+    let text = || json!({"type": "string"});
+    let in_path = |name: &str, about: &str| json!({"name": name, "in": "path", "required": true, "description": about, "schema": {"type": "string"}});
+    let domain = || in_path("domain", "The domain.");
+    let rule = || {
+        in_path(
+            "rule",
+            "The rule, or * for every rule whose `per` has exactly these entries.",
+        )
+    };
+    let entries = json!({
+        "name": "entries", "in": "query", "style": "form", "explode": true,
+        "description": "The entries of the rule's `per`: ENTRY=VALUE for each. `wait` and `which` are no entries.",
+        "schema": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 8},
+    });
+    let wait = || {
+        let about = "For how long to wait until the change is in force, such as 1s; at most 10s.";
+        parameter("wait", about, text())
+    };
+    let which = json!({"type": "string", "enum": ["boost", "standing"]});
+    let which = parameter(
+        "which",
+        "Only the override with an end, or that without.",
+        which,
+    );
+    let field = |name: &str, about: &str| json!({"name": name, "in": "header", "required": false, "description": about, "schema": {"type": "string"}});
+    let seen = "The revision that the caller saw, in quotes; or * for any.";
+    let conditions = || {
+        [
+            field("If-Match", seen),
+            field("If-None-Match", "*: there is none."),
+        ]
+    };
+    let unconfirmed = "The store did not say whether it made the change.";
+    let writes = |operation: Operation| {
+        operation
+            .refused("400", BAD_BODY)
+            .refused(
+                "412",
+                "It has another revision than the caller saw, which `revision` says.",
+            )
+            .refused(
+                "501",
+                "This server is a node of a fleet, whose nodes do not share overrides yet.",
+            )
+            .refused("503", OVERRIDE_STORE_FAILED)
+            .refused("504", unconfirmed)
+    };
+    let show = "The overrides of a key, and what decides it.";
+    let show = Operation::new(show, "OverriddenKey", "The key.")
+        .of_administration()
+        .with("parameters", json!([domain(), rule(), entries]))
+        .refused("400", BAD_PARAMETER)
+        .refused("404", NO_DOMAIN)
+        .refused("503", OVERRIDE_STORE_FAILED);
+    let put = "Writes an override of a key, in place of the one with an end, or the one without.";
+    let [seen, none] = conditions();
+    let put = Operation::new(put, "OverrideRecord", "It is written, in place of one.")
+        .of_administration()
+        .with_body("OverrideRequest")
+        .with(
+            "parameters",
+            json!([domain(), rule(), entries, wait(), seen, none]),
+        )
+        .refused("404", NO_DOMAIN);
+    let mut put = writes(put);
+    put.0["responses"]["201"] = put.0["responses"]["200"].clone();
+    put.0["responses"]["201"]["description"] = json!("It is written, and there was none.");
+    let [seen, none] = conditions();
+    let delete = "Deletes the overrides of a key.";
+    let delete = Operation::new(delete, "DeletedOverrides", "They are deleted.")
+        .of_administration()
+        .with(
+            "parameters",
+            json!([domain(), rule(), entries, wait(), which, seen, none]),
+        )
+        .refused("404", NO_DOMAIN);
+    let number = json!({
+        "type": "integer", "minimum": 1, "maximum": override_routes::MAX_PAGE, "default": override_routes::PAGE,
+    });
+    let of_list = json!([
+        domain(),
+        parameter("rule", "Only those of this rule, or of *.", text()),
+        parameter("plan", "Only those that say this plan.", text()),
+        parameter(
+            "prefix",
+            "Only those whose first entry has a value that begins so.",
+            text()
+        ),
+        parameter("cursor", "The `next` of the page before.", text()),
+        parameter("most", "Greatest number of overrides.", number),
+    ]);
+    let list = Operation::new(
+        "A page of the overrides of a domain.",
+        "Overrides",
+        "The page.",
+    )
+    .of_administration()
+    .with("parameters", of_list)
+    .refused("400", BAD_PARAMETER)
+    .refused("404", NO_DOMAIN)
+    .refused("503", OVERRIDE_STORE_FAILED);
+    let mut of_batch = parameter("domain", "The domain of all lines.", text());
+    of_batch["required"] = json!(true);
+    let batch = "Writes or deletes many overrides, all or none.";
+    let batch = Operation::new(batch, "Batch", "All are changed.")
+        .of_administration()
+        .with("parameters", json!([of_batch, wait()]))
+        .with_body("OverrideRequest")
+        .refused("413", "The body is longer than 32 MiB.")
+        .refused("415", "The body is not application/x-ndjson.")
+        .refused(
+            "422",
+            "Lines are wrong; `errors` says which. Nothing was changed.",
+        );
+    let mut batch = writes(batch);
+    let lines = "A JSON object a line: `rule`, `entries`, the members of an override, and `revision` if it has to have \
+        that; or `delete: true` in place of the numbers, and `which` of the two. At most 10,000.";
+    batch.0["requestBody"] = json!({
+        "required": true, "description": lines, "content": {"application/x-ndjson": {"schema": text()}},
+    });
+    let since =
+        "After which position: the `id` of an event. Without it, the first event is `list`.";
+    let changes = "A stream of changes: events `put` and `delete` with the override in `data`, and `list` when the \
+        client has to list all.";
+    let mut changes = Operation::new(changes, "", "Server-sent events, until the server stops.")
+        .of_administration()
+        .with("parameters", json!([parameter("since", since, text())]))
+        .refused("400", BAD_PARAMETER);
+    let events = json!({"text/event-stream": {"schema": {"type": "string"}}});
+    changes.0["responses"]["200"]["content"] = events;
+    [
+        (KEY, "get", show),
+        (KEY, "put", put),
+        (KEY, "delete", writes(delete)),
+        ("/v1/overrides/{domain}", "get", list),
+        ("/v1/overrides/batch", "post", batch),
+        ("/v1/overrides/changes", "get", changes),
     ]
 }
 

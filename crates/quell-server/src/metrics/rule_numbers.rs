@@ -34,6 +34,8 @@ pub(crate) struct RuleNumbers {
     degraded: Number,
     /// For a limit that is learned, its value in the last answer; 0 before.
     learned: Number,
+    /// Acquires that named a plan that the domain does not have.
+    unknown_plans: Number,
 }
 
 /// Counts of answers under a rule; peeks are not among them.
@@ -56,6 +58,7 @@ impl RuleNumbers {
     fn take_over(&self, other: &Self) {
         self.tally.take_over(&other.tally);
         self.degraded.add(other.degraded.get());
+        self.unknown_plans.add(other.unknown_plans.get());
     }
 }
 
@@ -73,6 +76,9 @@ pub(crate) const WOULD_REFUSE: usize = 3;
 
 type Name = (Arc<str>, Arc<str>);
 
+/// The numbers of the rules of a domain, by their names.
+type ByRule = HashMap<Arc<str>, Arc<RuleNumbers>>;
+
 /// Numbers of the rules in force.
 #[derive(Debug, Default)]
 pub(crate) struct RuleTallies {
@@ -89,6 +95,8 @@ pub(crate) struct RuleTallies {
 pub(crate) struct Table {
     by_limit: HashMap<LimitId, Arc<RuleNumbers>, BuildHasherDefault<IdHasher>>,
     by_name: BTreeMap<Name, Arc<RuleNumbers>>,
+    /// The same without names of one's own, for limits that are stored for single keys: these come and go.
+    by_domain: HashMap<Arc<str>, ByRule>,
     domains: BTreeMap<Arc<str>, Arc<DomainTally>>,
 }
 
@@ -123,8 +131,11 @@ impl RuleTallies {
             decided.shadow,
         );
         let table = self.table.load();
-        let Some(numbers) = table.by_limit.get(&charge.active.id) else {
-            return self.count_early(domain, decided, place, degraded);
+        let numbers = table.by_limit.get(&charge.active.id);
+        let Some(numbers) = numbers.or_else(|| table.find(domain, &decided.rule)) else {
+            return self.count_early((domain, &decided.rule), |numbers| {
+                numbers.add(place, degraded);
+            });
         };
         numbers.add(place, degraded);
         if charge.active.limit.is_learned() {
@@ -132,14 +143,25 @@ impl RuleTallies {
         }
     }
 
+    /// Counts an acquire that named a plan that the domain does not have, under a rule whose calls name one.
     #[cold]
-    fn count_early(&self, domain: &str, decided: &RuleDecision, place: usize, degraded: bool) {
+    pub(crate) fn count_unknown_plan(&self, domain: &str, rule: &Arc<str>) {
+        match self.table.load().find(domain, rule) {
+            Some(numbers) => numbers.unknown_plans.add(1),
+            None => self.count_early((domain, rule), |numbers| numbers.unknown_plans.add(1)),
+        }
+    }
+
+    #[cold]
+    fn count_early(&self, (domain, rule): (&str, &Arc<str>), count: impl FnOnce(&RuleNumbers)) {
         let mut early = self.early.lock();
-        let name = (Arc::from(domain), Arc::clone(&decided.rule));
         // Looked up under the lock: the table may have been swapped by now.
-        match self.table.load().by_name.get(&name) {
-            Some(numbers) => numbers.add(place, degraded),
-            None => early.entry(name).or_default().add(place, degraded),
+        match self.table.load().find(domain, rule) {
+            Some(numbers) => count(numbers),
+            None => {
+                let name = (Arc::from(domain), Arc::clone(rule));
+                count(early.entry(name).or_default());
+            }
         }
     }
 
@@ -187,6 +209,13 @@ impl RuleTallies {
         all.filter(|(_, limit)| *limit > 0).collect()
     }
 
+    /// Acquires that named a plan that the domain does not have, of rules with any.
+    pub(crate) fn unknown_plans(&self) -> Vec<(Name, u64)> {
+        let all = self.rules().into_iter();
+        let all = all.map(|(name, numbers)| (name, numbers.unknown_plans.get()));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
     /// All domains, by name.
     pub(crate) fn domains(&self) -> BTreeMap<Arc<str>, Arc<DomainTally>> {
         self.table.load().domains.clone()
@@ -194,6 +223,10 @@ impl RuleTallies {
 }
 
 impl Table {
+    fn find(&self, domain: &str, rule: &str) -> Option<&Arc<RuleNumbers>> {
+        self.by_domain.get(domain)?.get(rule)
+    }
+
     /// The table of `rules`, in place of this one.
     fn reload(&self, rules: &RuleSet) -> Self {
         let mut table = Self::default();
@@ -211,6 +244,9 @@ impl Table {
             if !in_force.limits().any(|active| active.limit.is_learned()) {
                 numbers.learned.set(0);
             }
+            let (domain, rule) = (Arc::clone(&name.0), Arc::clone(&name.1));
+            let of_domain = table.by_domain.entry(domain).or_default();
+            of_domain.insert(rule, Arc::clone(&numbers));
             table.by_name.insert(name, numbers);
         }
         table

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::override_store::{
-    AppliedChange, Changes, Cursor, MAX_OVERRIDE_PAGE, OverrideStoreError, Position,
+    AppliedChange, Changes, Cursor, MAX_OVERRIDE_PAGE, OverrideStoreError,
 };
 use quell_host::task;
 
@@ -14,8 +14,9 @@ use crate::shared::Shared;
 /// Changes that are read in one call.
 const CHANGES: usize = 1_000;
 
-/// Time between two attempts to read a store that fails: the first, and the longest.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// Time between two attempts to read a store that fails: the first, and the longest. A server that is behind by more
+/// is not fine, so it asks about as often.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 /// Longest time for which the start of a server waits for its overrides.
 const FIRST: Duration = Duration::from_secs(10);
@@ -36,28 +37,37 @@ pub(crate) async fn load(shared: &Arc<Shared>) {
                 tracing::info!(keys, url, "overrides in force");
             }
         }
-        Err(error) => fail(shared, &error),
+        Err(error) => {
+            fall_behind(shared);
+            fail(shared, &error);
+        }
     }
 }
 
 /// Follows the store for ever.
 pub(crate) async fn follow(shared: Arc<Shared>) {
     let overrides = &shared.overrides;
-    let mut pause = RETRY.0;
+    let (mut pause, mut lists) = (RETRY.0, false);
     loop {
-        match catch_up(&shared).await {
+        let caught_up = async {
+            if lists {
+                list(&shared).await?;
+            }
+            catch_up(&shared).await
+        };
+        match caught_up.await {
             Ok(()) => {
-                pause = RETRY.0;
-                if overrides.failing.lock().take().is_some() {
+                (pause, lists) = (RETRY.0, false);
+                *overrides.behind.lock() = None;
+                if overrides.attempts.succeeded() {
                     tracing::info!("the store of overrides answers again");
                 }
                 let seen = overrides.position();
                 tokio::select! {
                     () = overrides.store().wait(&seen) => {}
-                    () = overrides.list_again.notified() => {
-                        overrides.seen.send_replace(Position::default());
-                    }
+                    () = overrides.list_again.notified() => lists = true,
                 }
+                fall_behind(&shared);
             }
             Err(error) => {
                 fail(&shared, &error);
@@ -68,18 +78,21 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
     }
 }
 
+/// Notes that the store has, or may have, what is not in force here.
+fn fall_behind(shared: &Shared) {
+    let now = shared.limiter.now().monotonic;
+    shared.overrides.behind.lock().get_or_insert(now);
+}
+
 fn fail(shared: &Shared, error: &OverrideStoreError) {
-    let mut failing = shared.overrides.failing.lock();
-    let reason = error.to_string();
-    if failing.is_none() {
+    let (attempts, reason) = (&shared.overrides.attempts, error.to_string());
+    if attempts.failure().is_none() {
         tracing::warn!(
             reason,
             "the store of overrides fails: what is known of them stays in force"
         );
     }
-    let since = failing.as_ref().map(|(since, _)| *since);
-    let since = since.unwrap_or_else(|| shared.limiter.now().monotonic);
-    *failing = Some((since, reason));
+    attempts.failed(vec![reason]);
 }
 
 /// Brings everything into force that the store has now.

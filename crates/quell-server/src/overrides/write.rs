@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::AskError;
 use quell::calendar::SystemCalendar;
 use quell::override_store::{
     ApplyOutcome, Change, InvalidOverride, OverrideId, OverrideStoreError, Position, Prorated,
@@ -46,6 +47,8 @@ pub(crate) struct Wanted {
     pub(crate) from: Option<Wall>,
     pub(crate) until: Option<Wall>,
     pub(crate) mode: ChangeMode,
+    /// Another limit for the first window, if there is one already.
+    pub(crate) prorated: Option<Prorated>,
     pub(crate) reason: Arc<str>,
     pub(crate) by: Arc<str>,
     /// The revision that the caller saw, 0 for none; `None` for whatever is there.
@@ -88,7 +91,7 @@ impl Wanted {
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         let fields = shared.overrides.fields();
         let text = text_of(&self.numbers);
-        let mut prorated = None;
+        let mut prorated = self.prorated;
         for rule in &names {
             let effect = fields.read(&self.id.domain, rule, &text);
             let effect = effect.map_err(|problems| {
@@ -114,6 +117,10 @@ impl Wanted {
         if self.mode != ChangeMode::Keep && self.from.is_some_and(|from| from > now.wall) {
             let reason =
                 "a change that begins later keeps what is used then: leave `change` out, or `from`";
+            return Err(OverrideProblem::Invalid(reason.to_owned()));
+        }
+        if self.mode == ChangeMode::Restart && self.numbers == StoredNumbers::Unlimited {
+            let reason = "a key without a limit counts nothing: leave `change` out";
             return Err(OverrideProblem::Invalid(reason.to_owned()));
         }
         if self.mode == ChangeMode::Prorate && self.id.rule.is_none() {
@@ -224,13 +231,14 @@ fn prorate(
 }
 
 impl Shared {
-    /// Makes all changes of overrides or none, and brings them into force here. Returns their revisions, and the
-    /// position of the store.
+    /// Makes all changes of overrides or none, and waits until they are in force here: for at most `most`, or a second.
+    /// Returns their revisions, and the position of the store.
     pub(crate) async fn change_overrides(
         &self,
         changes: &[Change],
+        most: Option<Duration>,
     ) -> Result<(Vec<Option<u64>>, Position), OverrideProblem> {
-        /// Longest wait until this server has what it wrote: it does not answer by older numbers then.
+        /// Usual wait until this server has what it wrote: it does not answer by older numbers then.
         const IN_FORCE: Duration = Duration::from_secs(1);
         match self.overrides.store().apply(changes).await? {
             ApplyOutcome::Applied {
@@ -239,7 +247,8 @@ impl Shared {
             } => {
                 let newest = revisions.iter().flatten().max();
                 if let Some(newest) = newest {
-                    self.overrides.wait_for(*newest, IN_FORCE).await;
+                    let most = most.unwrap_or(IN_FORCE);
+                    self.overrides.wait_for(*newest, most).await;
                 }
                 Ok((revisions, position))
             }
@@ -249,16 +258,21 @@ impl Shared {
         }
     }
 
-    /// Forgets what the keys of an override used. A failure is the caller's to tell: the override is written.
-    pub(crate) async fn restart_keys(&self, id: &OverrideId) -> Result<(), quell::AskError> {
+    /// Forgets what the keys of an override used, where a limit applies to them. A failure is the caller's to tell: the
+    /// override is written.
+    pub(crate) async fn restart_keys(&self, id: &OverrideId) -> Result<(), AskError> {
         let rules = self.limiter.rules();
         let descriptor = descriptor(id);
         for rule in rules_of(id, &rules) {
             let forgiven =
                 self.limiter
                     .administer_key(&id.domain, rule, &descriptor, Action::Forgive);
-            forgiven.await?;
+            match forgiven.await {
+                Ok(_) | Err(AskError::UnknownRule) => {}
+                Err(error) => return Err(error),
+            }
         }
+        self.note_change();
         Ok(())
     }
 }

@@ -68,6 +68,25 @@ impl Description {
         );
     }
 
+    /// What is at a path: a path with the same parts, or with the same but for those in braces.
+    fn item(&self, path: &str) -> &Value {
+        let fits = |template: &str| {
+            let (mut parts, mut wanted) = (path.split('/'), template.split('/'));
+            wanted.by_ref().all(|wanted| {
+                parts
+                    .next()
+                    .is_some_and(|part| part == wanted || wanted.starts_with('{'))
+            }) && parts.next().is_none()
+        };
+        let exact = self.paths.get(path);
+        let mut all = self.paths.as_object().unwrap().iter();
+        let item = exact.or_else(|| {
+            all.find(|(template, _)| fits(template))
+                .map(|(_, item)| item)
+        });
+        item.unwrap_or(&Value::Null)
+    }
+
     fn check(&self, request: &Message<'_>, answer: &Message<'_>) {
         let mut words = request.first.split(' ');
         let (method, target) = (words.next().unwrap(), words.next().unwrap_or_default());
@@ -87,7 +106,7 @@ impl Description {
             // Pages of envoyproxy/ratelimit, with the forms that they have there.
             return;
         }
-        let item = &self.paths[path];
+        let item = self.item(path);
         let operation = &item[method.to_ascii_lowercase()];
         let problem = json!({"$ref": "#/components/schemas/Problem"});
         let problem = json!({"content": {"application/problem+json": {"schema": problem}}});
@@ -141,11 +160,9 @@ impl Description {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let name = pair.split('=').next().unwrap();
             let parameters = operation["parameters"].as_array().into_iter().flatten();
-            let mut names = parameters
-                .filter(|p| p["in"] == "query")
-                .map(|p| &p["name"]);
+            let mut known = parameters.filter(|p| p["in"] == "query");
             assert!(
-                names.any(|known| known == name),
+                known.any(|known| known["name"] == name || known["explode"] == true),
                 "{what}: openapi.json has no parameter {name:?}"
             );
         }

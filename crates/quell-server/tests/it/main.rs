@@ -32,6 +32,7 @@ mod insiders;
 mod life_of_a_request;
 mod origin;
 mod overload;
+mod overrides;
 mod passwords;
 mod persistence;
 mod pressure;

@@ -19,7 +19,7 @@ use crate::harness::{Answer, DEADLINE, Fixture, SHOP, send};
 const PASSWORD: &str = "four words of Ada's: and a colon";
 
 /// The roles that people may have.
-const OF_PEOPLE: [Role; 3] = [Role::Read, Role::Admin, Role::Metrics];
+const OF_PEOPLE: [Role; 4] = [Role::Read, Role::Admin, Role::Policy, Role::Metrics];
 
 /// Addresses of the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +166,7 @@ impl Guarded {
 
     fn request(
         &self,
-        (method, target, body, needed): (&str, &str, &str, Option<Role>),
+        (method, target, body, needed): (&str, &str, &str, &[Role]),
         (proof, role): (Proof, Role),
     ) -> Answer {
         let kind = match body.is_empty() {
@@ -181,8 +181,8 @@ impl Guarded {
         let server = self.server.server();
         // Where the route is, if there are two.
         let listener = match needed {
-            Some(Role::Ask) | None => server.http_address(),
-            Some(_) => server.admin_address().or(server.http_address()),
+            [Role::Ask] | [] => server.http_address(),
+            _ => server.admin_address().or(server.http_address()),
         };
         let client = self.certificate(proof, role);
         Answer::read(&self.exchange(listener.unwrap(), client, &request))
@@ -194,15 +194,15 @@ impl Guarded {
             for role in proof.roles() {
                 let answer = self.request(route, (proof, *role));
                 let what = format!("{:?}: {method} {target} by {proof:?} of {role}", self.place);
-                let has_no_proof = proof == Proof::Nothing
-                    || proof == Proof::Password && needed == Some(Role::Ask);
+                let has_no_proof =
+                    proof == Proof::Nothing || proof == Proof::Password && needed == [Role::Ask];
                 match needed {
-                    None => assert_eq!(answer.status, 200, "{what}: {answer:?}"),
-                    Some(_) if has_no_proof => assert_eq!(answer.status, 401, "{what}: {answer:?}"),
-                    Some(needed) if needed == *role => {
+                    [] => assert_eq!(answer.status, 200, "{what}: {answer:?}"),
+                    _ if has_no_proof => assert_eq!(answer.status, 401, "{what}: {answer:?}"),
+                    all if all.contains(role) => {
                         assert!(![401, 403].contains(&answer.status), "{what}: {answer:?}");
                     }
-                    Some(needed) => {
+                    [needed, ..] => {
                         let (noun, name) = (proof.noun(), proof.name(*role));
                         let told = format!("the {noun} `{name}` does not have the role `{needed}`");
                         assert!(answer.body.contains(&told), "{what}: {answer:?}");

@@ -1,0 +1,474 @@
+//! `/v1/overrides`: numbers of single keys, which lie in a store beside the rules.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::http::header::ETAG;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::Response;
+use axum::routing::{MethodRouter, get};
+use quell::override_store::{
+    Change, Cursor, OverrideFilter, OverrideId, OverrideStoreError, RuleFilter, StoredOverride,
+};
+use quell_host::task;
+use quell_protocol::http::{
+    ChainLinkBody, DeletedOverridesBody, OverriddenKeyBody, OverridesBody, Problem, ProblemKind,
+};
+use serde_json::{Map, Value};
+
+use super::answer::{self, read_body};
+use super::caller::{address, caller_of_either};
+use super::reply::{self, RouteResult, invalid_field, parameters, unknown_parameter};
+use crate::access::{Caller, Role};
+use crate::overrides::{
+    ChangeMode, OverrideProblem, OverrideRequest, Wanted, chain, check_keys, descriptor,
+    record_body,
+};
+use crate::shared::Shared;
+
+mod audit;
+mod batch;
+mod changes;
+mod condition;
+mod key_address;
+
+pub(super) use batch::batch;
+pub(super) use changes::changes;
+
+use audit::Audit;
+use condition::Condition;
+use key_address::KeyAddress;
+
+/// Roles of which each may read overrides.
+const READERS: [Role; 3] = [Role::Read, Role::Policy, Role::Admin];
+
+/// Roles of which each may change them.
+const WRITERS: [Role; 2] = [Role::Policy, Role::Admin];
+
+/// The most overrides in a page.
+pub(super) const MAX_PAGE: usize = 1_000;
+
+/// Overrides in a page without `most`.
+pub(super) const PAGE: usize = 100;
+
+/// The domain and the rule of a path.
+type KeyPath = Result<Path<(String, String)>, PathRejection>;
+
+/// The route of the overrides of one key.
+pub(super) fn key() -> MethodRouter<Arc<Shared>> {
+    get(show).put(put).delete(delete)
+}
+
+async fn show(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request) -> RouteResult {
+    let caller = caller_of_either(&request, &READERS)?;
+    let key = KeyAddress::read(path, request.uri().query(), &[])?;
+    caller.check_either(&READERS, Some(&key.domain))?;
+    let mut records = Vec::new();
+    for has_end in [false, true] {
+        records.extend(get_record(&shared, &key.id(has_end)?).await?);
+    }
+    // The rule may be gone, or have other keys, while its overrides are there.
+    let checked = check_keys(&shared, &key.id(false)?);
+    let is_of_rules = checked.is_ok();
+    if records.is_empty() {
+        checked.map_err(problem)?;
+    }
+    let wall = shared.limiter.now().wall;
+    let bodies = records.iter();
+    let bodies = bodies.map(|record| record_body(record, shared.has_in_force(record, wall)));
+    let newest = records.iter().map(|record| record.revision).max();
+    let mut body = OverriddenKeyBody {
+        domain: key.domain.to_string(),
+        rule: key.rule.as_deref().unwrap_or("*").to_owned(),
+        entries: key.entries_body(),
+        overrides: bodies.collect(),
+        chain: Vec::new(),
+        limit: None,
+        used: None,
+        remaining: None,
+    };
+    if let Some(rule) = key.rule.clone().filter(|_| is_of_rules) {
+        for has_end in [false, true] {
+            let of_all = OverrideId {
+                rule: None,
+                ..key.id(has_end)?
+            };
+            records.extend(get_record(&shared, &of_all).await?);
+        }
+        decide(&shared, (&key, &rule), &records, &mut body).await?;
+    }
+    Ok(with_etag(reply::json(&body), newest))
+}
+
+/// Adds to a body what decides a key of one rule, and what it has used.
+async fn decide(
+    shared: &Shared,
+    (key, rule): (&KeyAddress, &str),
+    records: &[StoredOverride],
+    body: &mut OverriddenKeyBody,
+) -> Result<(), Box<Problem>> {
+    let (rules, wall) = (shared.limiter.rules(), shared.limiter.now().wall);
+    let mut all = rules.domain(&key.domain).iter();
+    let Some(in_force) = all.find(|active| *active.rule().name == *rule) else {
+        return Ok(());
+    };
+    let id = key.id(false)?;
+    body.chain = chain(shared, in_force, (&id, records), wall);
+    let decides = |link: &&ChainLinkBody| link.in_force;
+    body.limit = body
+        .chain
+        .iter()
+        .find(decides)
+        .and_then(|link| link.limit.clone());
+    let entries = descriptor(&id);
+    let has_limit = rules.limit_of(&key.domain, rule, &entries, wall).is_some();
+    if has_limit && body.limit.as_deref() != Some("refused") {
+        let peeked = shared.limiter.peek_key(&key.domain, rule, &entries).await;
+        let verdict = peeked.map_err(|error| answer::ask_problem(&error, &key.domain, &[]))?;
+        if let Some(one) = verdict.decisions.first() {
+            let decision = &one.decision;
+            body.used = Some(decision.limit.saturating_sub(decision.remaining));
+            body.remaining = Some(decision.remaining);
+        }
+    }
+    Ok(())
+}
+
+async fn put(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request) -> RouteResult {
+    let caller = caller_of_either(&request, &WRITERS)?;
+    let key = KeyAddress::read(path, request.uri().query(), &["wait"])?;
+    caller.check_either(&WRITERS, Some(&key.domain))?;
+    may_write(&shared)?;
+    let condition = Condition::read(request.headers())?;
+    let audit = Audit::new(&shared, &caller, address(&request));
+    let body = read_body(request, &shared).await?;
+    let members: Map<String, Value> =
+        serde_json::from_slice(&body.bytes).map_err(|error| not_an_object(&error))?;
+    let now = shared.limiter.now();
+    let asked = OverrideRequest::read(members, now.wall)
+        .map_err(|wrong| invalid_field(&pointer(wrong.member), wrong.reason))?;
+    let id = key.id(asked.until.is_some())?;
+    let mode = asked.mode;
+    // The domain and the rule are named before anything is said of a condition.
+    check_keys(&shared, &id).map_err(problem)?;
+    let before = get_record(&shared, &id).await?;
+    let other = match condition.needs_other(before.as_ref()) {
+        true => get_record(&shared, &id.counterpart()).await?,
+        false => None,
+    };
+    let revisions = [before.as_ref(), other.as_ref()].map(revision_of);
+    let expected = condition.of_put(revisions).map_err(changed_meanwhile)?;
+    let wanted = wanted(id, asked, &caller, expected);
+    let change = wanted.check(&shared, now).map_err(problem)?;
+    let changed = shared
+        .change_overrides(std::slice::from_ref(&change), key.wait)
+        .await;
+    let Change::Put { mut record, .. } = change else {
+        return Err(Box::new(Problem::new(ProblemKind::Internal, "no override was made")).into());
+    };
+    let (revisions, _) = match changed {
+        Ok(changed) => changed,
+        Err(error) => {
+            if is_unconfirmed(&error) {
+                audit.note(&record.id, before.as_ref(), Some(&record), None);
+            }
+            return Err(problem(error).into());
+        }
+    };
+    record.revision = revisions.first().copied().flatten().unwrap_or_default();
+    let revision = record.revision;
+    audit.note(&record.id, before.as_ref(), Some(&record), Some(revision));
+    if mode == ChangeMode::Restart {
+        restart(&shared, &record.id, revision).await?;
+    }
+    let in_force = shared.has_in_force(&record, shared.limiter.now().wall);
+    let status = match before {
+        Some(_) => StatusCode::OK,
+        None => StatusCode::CREATED,
+    };
+    let answer = reply::json_with(status, &record_body(&record, in_force));
+    Ok(with_etag(answer, Some(revision)))
+}
+
+async fn delete(State(shared): State<Arc<Shared>>, path: KeyPath, request: Request) -> RouteResult {
+    let caller = caller_of_either(&request, &WRITERS)?;
+    let key = KeyAddress::read(path, request.uri().query(), &["wait", "which"])?;
+    caller.check_either(&WRITERS, Some(&key.domain))?;
+    may_write(&shared)?;
+    let condition = Condition::read(request.headers())?;
+    let audit = Audit::new(&shared, &caller, address(&request));
+    let mut before = Vec::new();
+    for has_end in [false, true] {
+        if key.which.is_none_or(|which| which.has_end() == has_end) {
+            let id = key.id(has_end)?;
+            let record = get_record(&shared, &id).await?;
+            before.push((id, record));
+        }
+    }
+    if before.iter().all(|(_, record)| record.is_none()) {
+        check_keys(&shared, &key.id(false)?).map_err(problem)?;
+    }
+    let revisions: Vec<u64> = { before.iter() }
+        .map(|(_, record)| revision_of(record.as_ref()))
+        .collect();
+    let expects = condition.of_delete(&revisions).map_err(changed_meanwhile)?;
+    let changes = before.iter().zip(&revisions);
+    let changes: Vec<Change> = changes
+        .map(|((id, _), revision)| Change::Delete {
+            id: id.clone(),
+            expected: expects.then_some(*revision),
+        })
+        .collect();
+    let changed = shared.change_overrides(&changes, key.wait).await;
+    let (revisions, position) = match changed {
+        Ok((revisions, position)) => (revisions, position),
+        Err(error) => {
+            if is_unconfirmed(&error) {
+                for (id, record) in &before {
+                    audit.note(id, record.as_ref(), None, None);
+                }
+            }
+            return Err(problem(error).into());
+        }
+    };
+    for ((id, record), revision) in before.iter().zip(&revisions) {
+        if revision.is_some() {
+            audit.note(id, record.as_ref(), None, *revision);
+        }
+    }
+    Ok(reply::json(&DeletedOverridesBody {
+        deleted: revisions.iter().flatten().count(),
+        revision: position.revision(),
+    }))
+}
+
+/// A list that is asked for.
+struct WantedPage {
+    rule: RuleFilter,
+    plan: Option<Arc<str>>,
+    prefix: Arc<str>,
+    cursor: Option<Cursor>,
+    most: usize,
+}
+
+impl WantedPage {
+    fn read(query: Option<&str>) -> Result<Self, Box<Problem>> {
+        let mut wanted = Self {
+            rule: RuleFilter::Any,
+            plan: None,
+            prefix: Arc::from(""),
+            cursor: None,
+            most: PAGE,
+        };
+        for (name, value) in parameters(query) {
+            match (&*name, value.parse()) {
+                ("rule", _) if value == "*" => wanted.rule = RuleFilter::Star,
+                ("rule", _) => wanted.rule = RuleFilter::Named(value.into()),
+                ("plan", _) => wanted.plan = Some(value.into()),
+                ("prefix", _) => wanted.prefix = value.into(),
+                ("cursor", _) => {
+                    let cursor = Cursor::parse(&value);
+                    let cursor = cursor.ok_or_else(|| {
+                        reply::invalid(
+                            "the cursor is not one of this list: write the `next` of the page before"
+                                .to_owned(),
+                        )
+                    })?;
+                    wanted.cursor = Some(cursor);
+                }
+                ("most", Ok(most @ 1..=MAX_PAGE)) => wanted.most = most,
+                ("most", _) => {
+                    let detail =
+                        format!("most={value} is not a number of overrides: write 1 to {MAX_PAGE}");
+                    return Err(reply::invalid(detail));
+                }
+                _ => {
+                    return Err(unknown_parameter(
+                        &name,
+                        "rule, plan, prefix, cursor and most",
+                    ));
+                }
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    path: Result<Path<String>, PathRejection>,
+    request: Request,
+) -> RouteResult {
+    let caller = caller_of_either(&request, &READERS)?;
+    let Path(domain) = path.map_err(|error| reply::invalid(error.body_text()))?;
+    caller.check_either(&READERS, Some(&domain))?;
+    let wanted = WantedPage::read(request.uri().query())?;
+    let _turn = shared.overrides.list_turn.lock().await;
+    let filter = OverrideFilter {
+        rule: wanted.rule,
+        plan: wanted.plan,
+        prefix: wanted.prefix,
+        ..OverrideFilter::domain(&*domain)
+    };
+    let store = shared.overrides.store();
+    let page = store.list(&filter, wanted.cursor.as_ref(), wanted.most);
+    let page = page.await.map_err(|error| problem(error.into()))?;
+    let is_empty = page.overrides.is_empty() && page.next.is_none();
+    if is_empty && !shared.limiter.rules().has_domain(&domain) {
+        let detail = format!("there is no domain `{domain}`, and no override of one");
+        return Err(Box::new(Problem::new(ProblemKind::UnknownDomain, detail)).into());
+    }
+    let own = Arc::clone(&shared);
+    let work = task::run_blocking(move || {
+        let wall = own.limiter.now().wall;
+        let records = page.overrides.iter();
+        let bodies = records.map(|record| record_body(record, own.has_in_force(record, wall)));
+        OverridesBody {
+            overrides: bodies.collect(),
+            next: page.next.map(|next| next.to_string()),
+        }
+    });
+    let interrupted = || Problem::new(ProblemKind::Internal, "the server stops");
+    let body = work.await.ok_or_else(|| Box::new(interrupted()))?;
+    Ok(reply::json(&body))
+}
+
+/// An override that a caller wants.
+fn wanted(
+    id: OverrideId,
+    asked: OverrideRequest,
+    caller: &Caller,
+    expected: Option<u64>,
+) -> Wanted {
+    Wanted {
+        id,
+        numbers: asked.numbers,
+        from: asked.from,
+        until: asked.until,
+        mode: asked.mode,
+        prorated: asked.prorated,
+        reason: asked.reason,
+        by: caller
+            .grant()
+            .map_or("", |grant| grant.name().as_str())
+            .into(),
+        expected,
+    }
+}
+
+/// Forgets what the keys of an override used that was written.
+async fn restart(shared: &Shared, id: &OverrideId, revision: u64) -> Result<(), Box<Problem>> {
+    shared.restart_keys(id).await.map_err(|error| {
+        let detail = format!(
+            "the override is written (revision {revision}), and what the key used may still count: {error}; repeat \
+             the request, or forgive the key"
+        );
+        Box::new(Problem::new(ProblemKind::Unconfirmed, detail))
+    })
+}
+
+/// Refuses a change on a node of a fleet.
+fn may_write(shared: &Shared) -> Result<(), Box<Problem>> {
+    if shared.node.is_none() {
+        return Ok(());
+    }
+    let detail = "this server is a node of a fleet, whose nodes do not share overrides yet: write the numbers into \
+                  the rules of the fleet, or run servers over one Redis";
+    Err(Box::new(Problem::new(ProblemKind::NotOnANode, detail)))
+}
+
+/// The override with this id. One that is damaged is none: it can be written or deleted.
+async fn get_record(
+    shared: &Shared,
+    id: &OverrideId,
+) -> Result<Option<StoredOverride>, Box<Problem>> {
+    match shared.overrides.store().get(id).await {
+        Err(OverrideStoreError::Damaged { .. }) => Ok(None),
+        record => record.map_err(|error| problem(error.into())),
+    }
+}
+
+fn revision_of(record: Option<&StoredOverride>) -> u64 {
+    record.map_or(0, |record| record.revision)
+}
+
+fn with_etag(mut answer: Response, revision: Option<u64>) -> Response {
+    let tag = revision.map(|revision| HeaderValue::try_from(format!("\"{revision}\"")));
+    if let Some(Ok(tag)) = tag {
+        answer.headers_mut().insert(ETAG, tag);
+    }
+    answer
+}
+
+/// A JSON pointer to a member; that of the whole body if it has no name.
+fn pointer(member: &str) -> String {
+    match member {
+        "" => String::new(),
+        member => format!("/{member}"),
+    }
+}
+
+fn not_an_object(error: &serde_json::Error) -> Box<Problem> {
+    let kind = match error.is_data() {
+        true => ProblemKind::InvalidField,
+        false => ProblemKind::BadJson,
+    };
+    let detail = format!("{error}: write an object such as {{\"rate\": \"200/s\"}}");
+    Box::new(Problem::new(kind, detail))
+}
+
+fn is_unconfirmed(error: &OverrideProblem) -> bool {
+    matches!(
+        error,
+        OverrideProblem::Store(OverrideStoreError::Unknown(_))
+    )
+}
+
+/// The problem of a condition that does not hold, with the revision that there is.
+fn changed_meanwhile(current: u64) -> Box<Problem> {
+    let detail = match current {
+        0 => {
+            "there is no such override now: read the key again, and leave If-Match out to write it"
+                .to_owned()
+        }
+        current => format!(
+            "the override has revision {current} now: read it again, and send If-Match: \"{current}\" to replace it"
+        ),
+    };
+    Box::new(Problem {
+        revision: Some(current),
+        ..Problem::new(ProblemKind::PreconditionFailed, detail)
+    })
+}
+
+/// The problem of an override that is not written, or not read.
+fn problem(error: OverrideProblem) -> Box<Problem> {
+    let (kind, detail) = match error {
+        OverrideProblem::Invalid(reason) => (ProblemKind::InvalidRequest, reason),
+        OverrideProblem::Unknown(reason) => (ProblemKind::NotFound, reason),
+        OverrideProblem::Conflict { current, .. } => return changed_meanwhile(current),
+        OverrideProblem::Store(error) => match error {
+            OverrideStoreError::NoAnswer(reason) => (
+                ProblemKind::TemporarilyReduced,
+                format!(
+                    "the store of overrides does not answer, and nothing was changed: {reason}"
+                ),
+            ),
+            OverrideStoreError::Unknown(reason) => (
+                ProblemKind::Unconfirmed,
+                format!(
+                    "the store did not say whether it made the change: read the key, and repeat the request if it \
+                     did not ({reason})"
+                ),
+            ),
+            OverrideStoreError::ForeignCursor => (ProblemKind::InvalidRequest, error.to_string()),
+            other => (ProblemKind::Internal, other.to_string()),
+        },
+    };
+    Box::new(Problem::new(kind, detail))
+}
+
+/// Longest wait of `wait`.
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,341 @@
+//! `POST /v1/overrides/batch`: many overrides at once, one a line, all or none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use quell::override_store::{
+    Change, MAX_OVERRIDE_BATCH, MAX_OVERRIDE_BATCH_BYTES, OverrideId, OverrideStoreError,
+};
+use quell_host::console::host::Host as _;
+use quell_host::{body, task};
+use quell_protocol::http::{BatchBody, LineMistake, Problem, ProblemKind};
+use serde_json::{Map, Value};
+
+use super::key_address::read_wait;
+use super::{
+    Audit, WRITERS, changed_meanwhile, is_unconfirmed, may_write, problem, restart, wanted,
+};
+use crate::access::Caller;
+use crate::http::caller::{address, caller_of_either};
+use crate::http::reply::{self, RouteResult, parameters, unknown_parameter};
+use crate::overrides::{
+    ChangeMode, MemberMistake, OverrideProblem, OverrideRequest, WhichOverride, take_text,
+};
+use crate::shared::Shared;
+
+/// The most mistakes that are told.
+const MAX_MISTAKES: usize = 100;
+
+pub(in crate::http) async fn batch(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+) -> RouteResult {
+    let caller = caller_of_either(&request, &WRITERS)?;
+    let (domain, wait) = read_parameters(request.uri().query())?;
+    caller.check_either(&WRITERS, Some(&domain))?;
+    may_write(&shared)?;
+    let from = address(&request);
+    let bounds = shared.bodies(MAX_OVERRIDE_BATCH_BYTES);
+    let body = body::read_lines(request, bounds).await?;
+    // What a batch is made of is in no budget.
+    let _turn = shared.overrides.list_turn.lock().await;
+    let (own, of) = (Arc::clone(&shared), caller.clone());
+    let work = task::run_blocking(move || Batch::read(&own, &of, &domain, &body.bytes));
+    let interrupted = || Box::new(Problem::new(ProblemKind::Internal, "the server stops"));
+    let batch = work.await.ok_or_else(interrupted)?;
+    let batch = batch.map_err(wrong_lines)?;
+    let audit = Audit::new(&shared, &caller, from);
+    let changed = shared.change_overrides(&batch.changes, wait).await;
+    let (revisions, position) = match changed {
+        Ok(changed) => changed,
+        Err(error) => {
+            if is_unconfirmed(&error) {
+                audit.note_batch(&batch.domain, batch.counts(), None);
+            }
+            return Err(batch.problem(error).into());
+        }
+    };
+    let newest = revisions.iter().flatten().max().copied();
+    let deleted = { batch.changes.iter().zip(&revisions) }
+        .filter(|(change, revision)| is_delete(change) && revision.is_some())
+        .count();
+    let set = batch.counts().0;
+    audit.note_batch(&batch.domain, (set, deleted), Some(position.revision()));
+    for (id, revision) in batch.restarted(&revisions) {
+        restart(&shared, id, revision).await?;
+    }
+    Ok(reply::json(&BatchBody {
+        changed: set + deleted,
+        revision: newest.unwrap_or_else(|| position.revision()),
+        in_force: shared
+            .overrides
+            .wait_for(newest.unwrap_or(0), Duration::ZERO)
+            .await,
+    }))
+}
+
+fn read_parameters(query: Option<&str>) -> Result<(Arc<str>, Option<Duration>), Box<Problem>> {
+    let (mut domain, mut wait) = (None, None);
+    for (name, value) in parameters(query) {
+        match &*name {
+            "domain" => domain = Some(Arc::from(&*value)),
+            "wait" => wait = Some(read_wait(&value)?),
+            _ => return Err(unknown_parameter(&name, "domain and wait")),
+        }
+    }
+    let missing = || {
+        let detail = "the domain is missing: write /v1/overrides/batch?domain=NAME";
+        reply::invalid(detail.to_owned())
+    };
+    Ok((domain.ok_or_else(missing)?, wait))
+}
+
+/// The changes of a batch.
+#[derive(Debug)]
+struct Batch {
+    domain: Arc<str>,
+    changes: Vec<Change>,
+    /// The line of each change.
+    lines: Vec<usize>,
+    /// The places of the changes whose keys begin with nothing used.
+    restarts: Vec<usize>,
+}
+
+const fn is_delete(change: &Change) -> bool {
+    matches!(change, Change::Delete { .. })
+}
+
+impl Batch {
+    /// Reads all lines.
+    fn read(
+        shared: &Shared,
+        caller: &Caller,
+        domain: &Arc<str>,
+        text: &[u8],
+    ) -> Result<Self, Vec<LineMistake>> {
+        let mut batch = Self {
+            domain: Arc::clone(domain),
+            changes: Vec::new(),
+            lines: Vec::new(),
+            restarts: Vec::new(),
+        };
+        let mut mistakes = Vec::new();
+        let mut known: HashMap<OverrideId, usize> = HashMap::new();
+        let lines = text.split(|byte| *byte == b'\n').zip(1..);
+        for (text, line) in lines.filter(|(text, _)| !text.trim_ascii().is_empty()) {
+            let first = batch.changes.len();
+            if let Err(detail) = batch.read_line(shared, caller, text) {
+                mistakes.push(LineMistake { line, detail });
+            }
+            let new: Vec<&Change> = batch.changes.iter().skip(first).collect();
+            for change in new {
+                if let Some(before) = known.insert(change.id().clone(), line) {
+                    let detail = format!("line {before} is of the same override: leave one out");
+                    mistakes.push(LineMistake { line, detail });
+                }
+            }
+            batch.lines.resize(batch.changes.len(), line);
+            if batch.changes.len() > MAX_OVERRIDE_BATCH {
+                let detail = format!(
+                    "a batch has at most {MAX_OVERRIDE_BATCH} changes (a `delete` without `which` is two): write \
+                     several batches"
+                );
+                mistakes = vec![LineMistake { line, detail }];
+                break;
+            }
+            if mistakes.len() >= MAX_MISTAKES {
+                mistakes.truncate(MAX_MISTAKES);
+                break;
+            }
+        }
+        if mistakes.is_empty() {
+            Ok(batch)
+        } else {
+            Err(mistakes)
+        }
+    }
+
+    fn read_line(&mut self, shared: &Shared, caller: &Caller, text: &[u8]) -> Result<(), String> {
+        let object: Result<Map<String, Value>, _> = serde_json::from_slice(text);
+        let mut members = object.map_err(|error| {
+            format!("{error}: write an object such as {{\"rule\": \"api\", \"entries\": {{\"tenant\": \"acme\"}}, \"rate\": \"200/s\"}}")
+        })?;
+        let line = Line::take(&mut members, &self.domain).map_err(member_words)?;
+        if line.is_delete {
+            return self.delete(&line, &members);
+        }
+        let now = shared.limiter.now();
+        let asked = OverrideRequest::read(members, now.wall).map_err(member_words)?;
+        let has_end = asked.until.is_some();
+        if line.which.is_some_and(|which| which.has_end() != has_end) {
+            return Err("`which` says another override than `until`: leave it out".to_owned());
+        }
+        let id = self.id(&line, has_end)?;
+        let mode = asked.mode;
+        let wanted = wanted(id, asked, caller, line.revision);
+        let change = wanted.check(shared, now).map_err(|error| match error {
+            OverrideProblem::Invalid(reason) | OverrideProblem::Unknown(reason) => reason,
+            other => problem(other).detail.unwrap_or_default(),
+        })?;
+        if mode == ChangeMode::Restart {
+            self.restarts.push(self.changes.len());
+        }
+        self.changes.push(change);
+        Ok(())
+    }
+
+    fn id(&self, line: &Line, has_end: bool) -> Result<OverrideId, String> {
+        let (domain, entries) = (Arc::clone(&self.domain), line.entries.iter().cloned());
+        let id = OverrideId::new(domain, line.rule.clone(), entries, has_end);
+        id.map_err(|error| error.to_string())
+    }
+
+    /// Deletes the override that a line says or, if it says neither, both of the key.
+    fn delete(&mut self, line: &Line, rest: &Map<String, Value>) -> Result<(), String> {
+        // A line of a list is of the one that it has.
+        let listed = line.revision.map(|_| match rest.contains_key("until") {
+            true => WhichOverride::Boost,
+            false => WhichOverride::Standing,
+        });
+        let which = line.which.or(listed);
+        for has_end in [false, true] {
+            if which.is_none_or(|which| which.has_end() == has_end) {
+                let id = self.id(line, has_end)?;
+                let expected = line.revision;
+                self.changes.push(Change::Delete { id, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Overrides that are set, and those that are deleted if they are there.
+    fn counts(&self) -> (usize, usize) {
+        let deleted = self
+            .changes
+            .iter()
+            .filter(|change| is_delete(change))
+            .count();
+        (self.changes.len() - deleted, deleted)
+    }
+
+    /// The overrides whose keys begin with nothing used, with their revisions.
+    fn restarted<'b>(
+        &'b self,
+        revisions: &'b [Option<u64>],
+    ) -> impl Iterator<Item = (&'b OverrideId, u64)> {
+        self.restarts.iter().filter_map(|place| {
+            let revision = revisions.get(*place).copied().flatten()?;
+            Some((self.changes.get(*place)?.id(), revision))
+        })
+    }
+
+    /// The problem of a batch that was not made.
+    fn problem(&self, error: OverrideProblem) -> Box<Problem> {
+        let line = |place: usize| self.lines.get(place).copied().unwrap_or_default();
+        match error {
+            OverrideProblem::Conflict { index, current } => {
+                let mut problem = changed_meanwhile(current);
+                let detail = problem.detail.clone().unwrap_or_default();
+                let line = line(index);
+                problem.detail = Some(format!(
+                    "line {line}: the override has revision {current}, and the line says another: list it again. Nothing was changed"
+                ));
+                problem.errors = vec![LineMistake { line, detail }];
+                problem
+            }
+            OverrideProblem::Store(OverrideStoreError::Unfit {
+                index: Some(index),
+                reason,
+            }) => wrong_lines(vec![LineMistake {
+                line: line(index),
+                detail: reason,
+            }]),
+            other => problem(other),
+        }
+    }
+}
+
+/// Members of a line that are not those of [`OverrideRequest`].
+struct Line {
+    rule: Option<Arc<str>>,
+    entries: Vec<(Arc<str>, Arc<str>)>,
+    revision: Option<u64>,
+    which: Option<WhichOverride>,
+    is_delete: bool,
+}
+
+impl Line {
+    /// Takes them out of a line, with those that only lists have.
+    fn take(members: &mut Map<String, Value>, domain: &str) -> Result<Self, MemberMistake> {
+        let mut text = |name| take_text(members, name);
+        if let Some(other) = text("domain")?.filter(|other| other != domain) {
+            let reason =
+                format!("the batch is for the domain `{domain}`, and this is of `{other}`");
+            return Err(MemberMistake::new("domain", reason));
+        }
+        let missing = || MemberMistake::new("rule", "write the name of a rule, or *");
+        let rule = text("rule")?.ok_or_else(missing)?;
+        let which = text("which")?.map(|word| {
+            let which = WhichOverride::parse(&word);
+            which.map_err(|reason| MemberMistake::new("which", reason))
+        });
+        let which = which.transpose()?;
+        let entries = match members.remove("entries") {
+            None => Vec::new(),
+            Some(Value::Object(entries)) => { entries.into_iter() }
+                .map(|(name, value)| match value {
+                    Value::String(value) => Ok((name.into(), value.into())),
+                    other => {
+                        let reason = format!("the value {other} of {name} is no text");
+                        Err(MemberMistake::new("entries", reason))
+                    }
+                })
+                .collect::<Result<_, _>>()?,
+            Some(_) => {
+                let reason = "write an object such as {\"tenant\": \"acme\"}";
+                return Err(MemberMistake::new("entries", reason));
+            }
+        };
+        let revision = match members.remove("revision") {
+            None | Some(Value::Null) => None,
+            Some(revision) => Some(revision.as_u64().ok_or_else(|| {
+                let reason = "write the revision that you saw, 0 for none, or leave it out";
+                MemberMistake::new("revision", reason)
+            })?),
+        };
+        let is_delete = match members.remove("delete") {
+            None | Some(Value::Bool(false)) => false,
+            Some(Value::Bool(true)) => true,
+            Some(_) => return Err(MemberMistake::new("delete", "write true, or leave it out")),
+        };
+        for of_lists in ["by", "at", "in_force"] {
+            members.remove(of_lists);
+        }
+        Ok(Self {
+            rule: (rule != "*").then(|| rule.into()),
+            entries,
+            revision,
+            which,
+            is_delete,
+        })
+    }
+}
+
+fn member_words(wrong: MemberMistake) -> String {
+    match wrong.member {
+        "" => wrong.reason,
+        member => format!("`{member}`: {}", wrong.reason),
+    }
+}
+
+fn wrong_lines(errors: Vec<LineMistake>) -> Box<Problem> {
+    let first = errors.first();
+    let first = first.map(|first| format!("line {}: {}", first.line, first.detail));
+    let detail = format!("{}. Nothing was changed", first.unwrap_or_default());
+    Box::new(Problem {
+        errors,
+        ..Problem::new(ProblemKind::WrongLines, detail)
+    })
+}
