@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use quell_protocol::printable;
 
 /// Commands of other tools: the command of ours before them, their words, and what to write.
-const COMMANDS: [(&str, &str, &str); 12] = [
+const COMMANDS: [(&str, &str, &str); 16] = [
     ("", "run start up server daemon", "quell serve"),
     ("", "test", "quell rules test"),
     ("", "explain", "quell rules explain"),
@@ -18,6 +18,18 @@ const COMMANDS: [(&str, &str, &str); 12] = [
     ("rules", "lint validate verify", "quell rules check"),
     ("rules", "run", "quell rules test"),
     ("rules", "show get list ls", "quell rules pull"),
+    ("", "override", "quell overrides"),
+    (
+        "overrides",
+        "add create new put update change",
+        "quell overrides set",
+    ),
+    ("overrides", "show describe", "quell overrides get"),
+    (
+        "overrides",
+        "remove rm del unset clear",
+        "quell overrides delete",
+    ),
     ("bans", "add create new ban", "quell bans set"),
     (
         "bans",

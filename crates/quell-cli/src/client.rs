@@ -209,6 +209,43 @@ impl Client {
         self.read(post.content_type("application/json").send(json))
     }
 
+    /// Posts lines of JSON to `path`.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) fn post_lines(&self, path: &str, lines: &str) -> Result<HttpResponse> {
+        let post = self.authorized(self.agent.post(format!("{}{path}", self.base)));
+        self.read(post.content_type("application/x-ndjson").send(lines))
+    }
+
+    /// Puts JSON at `path`, with a condition: the name of a header and its value.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) fn put(
+        &self,
+        path: &str,
+        json: &str,
+        condition: Option<(&str, String)>,
+    ) -> Result<HttpResponse> {
+        let put = self.authorized(self.agent.put(format!("{}{path}", self.base)));
+        let put = conditional(put, condition);
+        self.read(put.content_type("application/json").send(json))
+    }
+
+    /// Deletes what `path` names, with a condition as of [`Client::put`].
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub(crate) fn delete_path(
+        &self,
+        path: &str,
+        condition: Option<(&str, String)>,
+    ) -> Result<HttpResponse> {
+        let delete = self.authorized(self.agent.delete(format!("{}{path}", self.base)));
+        self.read(conditional(delete, condition).call())
+    }
+
     /// Deletes at `path` what the JSON names.
     ///
     /// # Errors
@@ -279,7 +316,29 @@ impl Client {
     }
 }
 
+/// The request with a header more.
+fn conditional<B>(request: RequestBuilder<B>, header: Option<(&str, String)>) -> RequestBuilder<B> {
+    match header {
+        Some((name, value)) => request.header(name, value),
+        None => request,
+    }
+}
+
 impl HttpResponse {
+    /// The problem that the server named.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        let is_problem = self.content_type.starts_with(PROBLEM_JSON);
+        serde_json::from_str(&self.text).ok().filter(|_| is_problem)
+    }
+
+    /// What the server says against the question itself: it knows nothing of what was asked about.
+    pub(crate) fn wrong_question(&self) -> Option<String> {
+        let problem = self
+            .problem()
+            .filter(|_| matches!(self.status, 400 | 404 | 422))?;
+        Some(problem.detail.unwrap_or(problem.title))
+    }
+
     /// Returns true for a status of success.
     pub(crate) fn is_good(&self) -> bool {
         (200..300).contains(&self.status)
@@ -293,9 +352,7 @@ impl HttpResponse {
         if self.is_good() {
             return Ok(self);
         }
-        if self.content_type.starts_with(PROBLEM_JSON)
-            && let Ok(problem) = serde_json::from_str::<Problem>(&self.text)
-        {
+        if let Some(problem) = self.problem() {
             let Problem {
                 status,
                 title,
@@ -320,7 +377,7 @@ impl HttpResponse {
             if status == 403 || status == 408 || status >= 500 {
                 bail!(NoAnswer(said));
             }
-            if status == 409 {
+            if status == 409 || status == 412 {
                 bail!(said);
             }
             bail!(Usage(said));

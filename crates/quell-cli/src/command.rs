@@ -14,6 +14,7 @@ use crate::fleet::Fleet;
 use crate::health::Health;
 use crate::holds::Holds;
 use crate::man::Manual;
+use crate::overrides::Overrides;
 use crate::rules::Rules;
 use crate::serve::Serve;
 use crate::token::Token;
@@ -45,6 +46,7 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     Check(Check),
     Rules(Rules),
+    Overrides(Overrides),
     Bans(Bans),
     Holds(Holds),
     /// Run rules in shadow beside those in force, and see what they would refuse
@@ -75,6 +77,7 @@ impl Command {
             Self::Serve(serve) => serve.run(matches),
             Self::Check(check) => check.run(),
             Self::Rules(rules) => rules.run(),
+            Self::Overrides(overrides) => overrides.run(),
             Self::Bans(bans) => bans.run(),
             Self::Holds(holds) => holds.run(),
             Self::Candidate(candidate) => candidate.run(),

@@ -22,9 +22,11 @@ mod man;
 mod open_files;
 mod origin;
 mod output;
+mod overrides;
 #[cfg(test)]
 mod pages;
 mod parse;
+mod progress;
 mod ratelimit;
 #[cfg(test)]
 mod reference;

@@ -11,11 +11,13 @@ use crate::exit::{Exit, Usage};
 /// Set fields of one rule in a store
 ///
 /// A value in braces, brackets or quotes is YAML; any other value is taken literally. overrides[0].FIELD
-/// is a field of the rule's first override. All other rules, comments and lines stay as they are.
+/// is a field of the rule's first override, and plans.PLAN.RULE.FIELD one of what a plan says for the rule. All other
+/// rules, comments and lines stay as they are.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell rules set --store redis://localhost:6379/0 api-per-tenant rate=200/s burst=400
   quell rules set --store redis://localhost:6379/0 api-per-tenant 'overrides[0].rate=2000/s'
+  quell rules set --store redis://localhost:6379/0 api-per-tenant plans.gold.api-per-tenant.rate=200/s
   quell rules set --store redis://localhost:6379/0 login-per-ip -d shop 'ban={after: 3, within: 10m, for: 1h}'")]
 pub(super) struct Set {
     /// The rule

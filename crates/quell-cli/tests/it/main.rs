@@ -45,6 +45,8 @@ mod memory;
 #[cfg(test)]
 mod metrics;
 #[cfg(test)]
+mod overrides;
+#[cfg(test)]
 mod pages;
 #[cfg(test)]
 mod pipelines;

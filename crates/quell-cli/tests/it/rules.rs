@@ -340,3 +340,50 @@ fn test_goes_on_after_a_file_that_it_cannot_read() {
     assert_eq!(report["ok"], 2);
     assert!(!report["problems"].as_array().unwrap().is_empty());
 }
+
+/// A plan is explained and tested as a call says it; a mistake in one has its place.
+#[test]
+fn plans_are_checked_explained_and_tested() {
+    let plans = "plans: { gold: { api: { rate: 100/s } } }";
+    let rules = |plans: &str| {
+        format!(
+            "domain: shop\n{plans}\nrules:\n  - {{ name: api, per: [tenant], rate: 5/s, plan: {{ entry: plan }} }}\n"
+        )
+    };
+    let folder = Folder::new();
+    let file = folder.write("shop.yaml", &rules(plans));
+    run(&mut quell(&["rules", "check", &file])).expect_success();
+    let explain = [
+        "rules",
+        "explain",
+        &file,
+        "-e",
+        "tenant=acme",
+        "-e",
+        "plan=gold",
+    ];
+    let told = run(&mut quell(&explain)).expect_success();
+    assert!(
+        told.contains("+ api: token_bucket 100/s, burst 100\n      by plan gold"),
+        "{told}"
+    );
+    let tests = folder.write(
+        "shop.test.yaml",
+        "rules: shop.yaml
+tests:
+  - name: gold
+    steps:
+      - { at: 0s, entries: { tenant: acme, plan: gold }, cost: 100, expect: { outcome: allow } }
+      - { at: 0s, entries: { tenant: acme }, expect: { outcome: deny } }
+",
+    );
+    run(&mut quell(&["rules", "test", &tests])).expect_success();
+    let wrong = folder.write("wrong.yaml", &rules(&plans.replace("api:", "apo:")));
+    let told = run(&mut quell(&["rules", "check", &wrong]));
+    assert_eq!(told.code(), Some(1), "{told:?}");
+    assert!(
+        told.stderr
+            .contains("plans.gold.apo: the document has no rule `apo`, did you mean `api`?"),
+        "{told:?}"
+    );
+}

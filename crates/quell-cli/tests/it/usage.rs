@@ -307,6 +307,8 @@ fn without_a_server_the_reader_learns_how_to_start_one() {
     for command in [
         &["check", "-d", "shop"][..],
         &["bans", "list"],
+        &["overrides", "list", "shop"],
+        &["overrides", "set", "shop", "api", "-e", "a=b", "rate=1/s"],
         &["holds", "-d", "shop"],
         &["top"],
     ] {
