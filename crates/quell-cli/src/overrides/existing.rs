@@ -34,13 +34,14 @@ pub(super) struct Filter {
     prefix: Option<String>,
 }
 
-/// Reads at most so many overrides, and gives page after page to `each`. Returns where the list goes on.
+/// Reads at most so many overrides, and gives page after page to `each`, until that returns false. Returns where the
+/// list goes on.
 pub(super) fn read_pages(
     client: &Client,
     domain: &str,
     filter: &Filter,
     most: usize,
-    each: &mut dyn FnMut(Vec<OverrideRecordBody>) -> Result<()>,
+    each: &mut dyn FnMut(Vec<OverrideRecordBody>) -> Result<bool>,
 ) -> Result<Option<String>> {
     let (mut next, mut read): (Option<String>, usize) = (None, 0);
     loop {
@@ -57,9 +58,9 @@ pub(super) fn read_pages(
         let path = format!("{PATH}/{}?{}", segment(domain), query.finish());
         let page: OverridesBody = client.get(&path)?.good()?.json()?;
         read += page.overrides.len();
-        each(page.overrides)?;
+        let goes_on = each(page.overrides)?;
         next = page.next;
-        if next.is_none() || read >= most {
+        if next.is_none() || read >= most || !goes_on {
             return Ok(next);
         }
     }
@@ -75,13 +76,13 @@ pub(super) fn read_existing(
     each: &mut dyn FnMut(Row),
 ) -> Result<Vec<(usize, String)>> {
     let (mut progress, mut count) = (Progress::stderr(), 0);
-    let mut take = |records: Vec<OverrideRecordBody>| -> Result<()> {
+    let mut take = |records: Vec<OverrideRecordBody>| -> Result<bool> {
         count += records.len();
         for record in records {
             each(Row::from_record(record)?);
         }
         progress.show(format_args!("{count} overrides of the server are read"));
-        Ok(())
+        Ok(true)
     };
     let mut refused = Vec::new();
     let is_readable = |name: &&OverrideName| {
@@ -100,7 +101,10 @@ pub(super) fn read_existing(
             let answer = client.get(&key_path(domain, &name.rule, entries, &[]))?;
             match answer.wrong_question() {
                 Some(detail) => refused.push((index, detail)),
-                None => take(answer.good()?.json::<OverriddenKeyBody>()?.overrides)?,
+                None => {
+                    let key: OverriddenKeyBody = answer.good()?.json()?;
+                    take(key.overrides)?;
+                }
             }
         }
     } else {

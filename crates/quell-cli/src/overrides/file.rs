@@ -319,4 +319,25 @@ mod tests {
         assert_eq!((file.rows.len(), file.over, file.line(0)), (1, 1, 3));
         assert!(read(" \n").unwrap().rows.is_empty());
     }
+
+    proptest::proptest! {
+        /// The same of any names and values.
+        #[test]
+        fn any_export_is_imported_the_same(
+            names in proptest::collection::btree_set("[a-z]{1,5}|(entry[.])?(rate|plan|rule|entries)|['=+@, ;\"a\\n-]{1,4}|\\PC{1,4}", 1..4),
+            values in proptest::collection::vec("['=+@,;\"a\r\\n-]{0,4}|\\PC{0,6}", 5),
+            plan in "[a-z{\"'=]{1,4}",
+        ) {
+            let entries: Map<String, Value> = names.into_iter().zip(values.iter().cloned().map(Value::from)).collect();
+            let line = |rule: &str| serde_json::json!({ "rule": rule, "entries": &entries, "plan": &plan, "reason": &values[4] });
+            let lines = format!("{}\n{}\n", line("a"), line("*"));
+            let file = read(&lines).unwrap();
+            let table = String::from_utf8(write_table(&file.rows).unwrap()).unwrap();
+            let again = read(&table).unwrap_or_else(|told| panic!("{table}{told:#?}"));
+            for (row, again) in file.rows.iter().zip(&again.rows) {
+                proptest::prop_assert!(row.has_content_of(again), "{}{:?}", table, again);
+            }
+            proptest::prop_assert_eq!(again.rows.len(), 2);
+        }
+    }
 }

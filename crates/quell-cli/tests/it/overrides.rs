@@ -199,6 +199,7 @@ fn what_is_wrong_says_what_to_write() {
             ("set shop api rate=1/s", "--entry <NAME=VALUE>"),
             ("list nowhere", "no domain `nowhere`"),
             ("add shop", "write `quell overrides set`"),
+            ("set -d shop api", "the domain and the rule come first"),
             ("import shop f --batch 10001", "from 1 to 10000"),
             (
                 "set shop apo -e tenant=a rate=1/s",
@@ -273,6 +274,20 @@ fn names_may_have_anything() {
         let key = shop.json(&["get", "shop", "api", "-e", &entry]);
         assert_eq!(key["overrides"][0]["entries"], json!({ "tenant": value }));
     }
+    // A terminal only shows what is in them.
+    shop.good(&[
+        "set",
+        "shop",
+        "api",
+        "-e",
+        "tenant=a\u{9b}2J\u{202e}",
+        "rate=7/h",
+    ]);
+    let exported = shop.good(&["export", "shop"]);
+    assert!(
+        exported.contains(r#""tenant":"a\u009b2J\u202e""#),
+        "{exported}"
+    );
     let exported = shop.good(&["export", "shop", "--csv"]);
     let (file, deleted) = (
         shop.folder.write("f.csv", &exported),
