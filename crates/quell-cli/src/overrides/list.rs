@@ -62,7 +62,7 @@ impl List {
             self.most,
             &mut |page| {
                 all.overrides.extend(page);
-                Ok(())
+                Ok(true)
             },
         )?;
         if self.json {
