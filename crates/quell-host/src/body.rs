@@ -53,7 +53,7 @@ pub async fn read_json(
     request: Request,
     bounds: BodyBounds<'_>,
 ) -> Result<BufferedBody, Box<Problem>> {
-    read_typed(request, "application/json", bounds).await
+    read_typed(request, ("JSON", "application/json"), bounds).await
 }
 
 /// Reads lines of JSON within their bounds, as [`read_json`] does with their own type.
@@ -61,16 +61,16 @@ pub async fn read_lines(
     request: Request,
     bounds: BodyBounds<'_>,
 ) -> Result<BufferedBody, Box<Problem>> {
-    read_typed(request, "application/x-ndjson", bounds).await
+    read_typed(request, ("lines of JSON", "application/x-ndjson"), bounds).await
 }
 
 async fn read_typed(
     request: Request,
-    kind: &str,
+    (what, kind): (&str, &str),
     bounds: BodyBounds<'_>,
 ) -> Result<BufferedBody, Box<Problem>> {
     if !is_of_type(request.headers(), kind) {
-        let detail = format!("the body is of another type: write the header Content-Type: {kind}");
+        let detail = format!("the body must be {what}: write the header Content-Type: {kind}");
         return Err(Box::new(Problem::new(
             ProblemKind::UnsupportedMediaType,
             detail,

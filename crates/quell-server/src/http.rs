@@ -120,6 +120,12 @@ async fn openapi() -> Response {
     reply::reply(StatusCode::OK, kind, include_str!("http/openapi.json"))
 }
 
+/// Whether a path is that of a list or a key of overrides.
+fn is_of_overrides(path: &str) -> bool {
+    let mut parts = path.split('/').skip(1);
+    parts.next() == Some("v1") && parts.next() == Some("overrides") && parts.next().is_some()
+}
+
 /// The answer to a path that this listener does not have. It tells nobody where the other listener is.
 fn not_found(request: &Request, purpose: Purpose) -> Response {
     let path = request.uri().path();
@@ -133,7 +139,7 @@ fn not_found(request: &Request, purpose: Purpose) -> Response {
             | "/v1/candidate"
             | "/metrics"
             | console::HOME
-    ) || path.starts_with("/v1/overrides/");
+    ) || is_of_overrides(path);
     let detail = match purpose {
         Purpose::Questions if is_administration => format!(
             "{path} is not answered here: this server has a listener of its own for administration \
@@ -157,9 +163,7 @@ async fn not_allowed(request: Request) -> Response {
     let write = match path {
         "/v1/overrides/batch" => "POST",
         "/v1/overrides/changes" => "GET",
-        path if path.matches('/').count() == 4 && path.starts_with("/v1/overrides/") => {
-            "GET, PUT or DELETE"
-        }
+        path if is_of_overrides(path) && path.matches('/').count() == 4 => "GET, PUT or DELETE",
         "/v1/acquire" | "/v1/peek" | "/v1/reserve" | "/v1/settle" | "/v1/cancel"
         | "/v1/release" | "/v1/renew" | "/v1/holds" => "POST",
         "/v1/bans" | "/v1/candidate" => "GET, POST or DELETE",

@@ -1,4 +1,5 @@
-//! Live pages: how many pages of a console are kept up to date, in all and for one visitor.
+//! Live pages: how many pages of a console are kept up to date, in all and for one visitor. Other streams without an
+//! end are counted so too.
 //!
 //! Each takes some kilobytes, and a list of keys a second. One person with many windows leaves places for others.
 

@@ -47,8 +47,9 @@ pub(crate) struct HealthBody {
     /// This server as a node of a fleet; left out if it is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     fleet: Option<FleetBody>,
-    /// Stored overrides of single keys.
-    overrides: OverridesHealthBody,
+    /// Stored overrides of single keys; left out if there are none and nothing is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overrides: Option<OverridesHealthBody>,
     /// Reasons why the rules in the files are not in force, and since when: those before stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     reload_failure: Option<Failure>,
@@ -223,7 +224,11 @@ impl HealthBody {
             troubles
                 .extend(reasons.map(|reason| format!("the control plane {}: {reason}", plane.url)));
         }
-        troubles.extend(self.overrides.troubles());
+        troubles.extend(
+            self.overrides
+                .iter()
+                .flat_map(OverridesHealthBody::troubles),
+        );
         for (what, failure) in [
             ("the rules were not reloaded", &self.reload_failure),
             (
@@ -308,17 +313,18 @@ struct OverridesHealthBody {
 }
 
 impl OverridesHealthBody {
-    fn new(shared: &Shared) -> Self {
+    fn new(shared: &Shared) -> Option<Self> {
         /// Changes are in force everywhere within so long.
         const USUAL: Duration = Duration::from_secs(1);
         let overrides = &shared.overrides;
         let behind = overrides.behind(shared.limiter.now().monotonic);
-        Self {
+        let body = Self {
             keys: shared.limiter.override_count(),
             revision: overrides.position().revision(),
             behind_ms: (behind > USUAL).then(|| reply::milliseconds(behind)),
             failure: overrides.attempts.failure(),
-        }
+        };
+        (body.keys > 0 || !body.is_fine()).then_some(body)
     }
 
     const fn is_fine(&self) -> bool {
@@ -459,7 +465,9 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
         || snapshot_failure.is_some()
         || decision_log_failing
         || is_node_fine == Some(false)
-        || !overrides.is_fine()
+        || overrides
+            .as_ref()
+            .is_some_and(|overrides| !overrides.is_fine())
         || shared.lacks_rules();
     let status = match (shared.is_stopping(), is_degraded) {
         (true, _) => HealthStatus::Stopping,

@@ -15,6 +15,8 @@ use quell_core::limit::Limit;
 use quell_core::rule::{CalendarEdges as _, DescriptorReader, Effect, StoredEffect};
 use quell_core::time::{Now, Wall};
 
+use quell_rules::wrong_address;
+
 use super::{rules_of, text_of};
 use crate::shared::Shared;
 
@@ -87,6 +89,11 @@ impl Wanted {
     /// The record, if it goes with the rules in force.
     pub(crate) fn check(self, shared: &Shared, now: Now) -> Result<Change, OverrideProblem> {
         let names = check_keys(shared, &self.id)?;
+        for (name, value) in &self.id.entries {
+            if let Some(reason) = wrong_address(name, value.as_bytes()) {
+                return Err(OverrideProblem::Invalid(format!("{name}: {reason}")));
+            }
+        }
         let rules = shared.limiter.rules();
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         let fields = shared.overrides.fields();

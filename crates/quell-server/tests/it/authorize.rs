@@ -242,8 +242,11 @@ rules:
   - { name: trial, match: { path: /trial }, algorithm: concurrency, max: 5, shadow: true }
   - name: batch
     match: { path: /batch }
+    algorithm: leaky_bucket
     rate: 9/s
-    overrides: [{ when: { method: PUT }, algorithm: leaky_bucket, rate: 2/s, burst: 5 }]
+    burst: 5
+    delay_after: burst
+    overrides: [{ when: { method: PUT }, rate: 2/s, delay_after: 0 }]
 ";
     let server = Fixture::new(rules, "");
     let ask = |path: &str, more: &str| {
