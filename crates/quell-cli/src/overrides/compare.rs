@@ -19,7 +19,7 @@ pub(super) struct Comparison {
     /// Rows that the server has with another content, and that content.
     pub(super) changed: Vec<(usize, Row)>,
     pub(super) unchanged: usize,
-    /// Overrides of the file's rules that the file does not have, if they were looked for.
+    /// Overrides of the file's rules that the file does not have, if they were looked for: boosts only if it has some.
     pub(super) others: Vec<Row>,
 }
 
@@ -38,6 +38,7 @@ pub(super) fn compare(
     let index = names.iter().enumerate().map(|(index, name)| (*name, index));
     let index: HashMap<&OverrideName, usize> = index.collect();
     let mut is_known = vec![false; file.rows.len()];
+    let has_boosts = file.has_boosts();
     let mut comparison = Comparison::default();
     let refused = read_existing(client, domain, &names, others, &mut |before| {
         if before.is_over(now) {
@@ -46,7 +47,7 @@ pub(super) fn compare(
         let found = index.get(&before.name);
         let found = found.and_then(|index| Some((*index, file.rows.get(*index)?)));
         let Some((index, row)) = found else {
-            if others {
+            if others && (has_boosts || !before.name.has_end) {
                 comparison.others.push(before);
             }
             return;

@@ -187,6 +187,12 @@ impl FileReader<'_> {
 }
 
 impl ImportFile {
+    /// Returns true if the file says which boosts there are. One without any end is about what stands.
+    pub(super) fn has_boosts(&self) -> bool {
+        let mut rows = self.rows.iter();
+        self.columns.has_until() || self.over > 0 || rows.any(|row| row.name.has_end)
+    }
+
     /// The line of a row.
     pub(super) fn line(&self, index: usize) -> usize {
         self.lines.get(index).copied().unwrap_or_default()

@@ -44,7 +44,8 @@ pub(super) struct Import {
     #[arg(long)]
     dry_run: bool,
 
-    /// Delete the overrides of the file's rules that the file does not have; asks first on a terminal
+    /// Delete the overrides of the file's rules that the file does not have; asks first on a terminal. Boosts stay if
+    /// the file has no `until`
     #[arg(long)]
     delete_others: bool,
 

@@ -85,6 +85,33 @@ fn differences_are_shown_and_others_deleted_on_request() {
     assert_eq!(login["overrides"].as_array().unwrap().len(), 1);
 }
 
+/// A nightly import of plans keeps what a support desk gave, unless the file has boosts itself.
+#[test]
+fn boosts_are_deleted_by_files_that_have_boosts() {
+    let shop = Shop::new();
+    let key = ["set", "shop", "api", "-e", "tenant=acme"];
+    let boost = [&key[..], &["rate=20/h", "--until", "2099-12-31"]].concat();
+    shop.good(&boost);
+    let import = |text: &str| {
+        let words = ["import", "shop", "-", "--delete-others", "--yes"];
+        shop.run_with_input(&words, text).expect_success()
+    };
+    let plans = "rule,tenant,plan\napi,acme,gold\n";
+    let told = import(plans);
+    assert_eq!(told, "1 added, 0 changed, 0 deleted, 0 unchanged\n");
+    let diff = shop.run_with_input(&["diff", "shop", "-"], plans);
+    assert_eq!(diff.code(), Some(0), "{diff:?}");
+    let told = import("rule,tenant,plan,until\napi,acme,gold,\n");
+    assert_eq!(told, "0 added, 0 changed, 1 deleted, 1 unchanged\n");
+    shop.good(&boost);
+    let line = r#"{"rule":"api","entries":{"tenant":"a"},"plan":"gold","until":"2099-12-31"}"#;
+    let told = import(line);
+    assert_eq!(told, "1 added, 0 changed, 2 deleted, 0 unchanged\n");
+    // No rows say no rules.
+    let told = import("rule,tenant,plan,until\n");
+    assert_eq!(told, "0 added, 0 changed, 0 deleted, 0 unchanged\n");
+}
+
 #[test]
 fn what_one_server_exports_another_imports() {
     let (one, other) = (Shop::new(), Shop::new());
