@@ -132,6 +132,18 @@ fn an_override_is_set_shown_and_deleted() {
     assert!(told.contains("nothing is deleted"), "{told}");
 }
 
+/// A support desk sees who gave a plan to all rules of a tenant, and why.
+#[test]
+fn an_override_of_every_rule_says_why_for_each() {
+    let shop = Shop::new();
+    let of_all = ["set", "shop", "*", "-e", "tenant=acme"];
+    shop.good(&[&of_all[..], &["plan=gold", "--reason", "paid"]].concat());
+    let told = shop.good(&["get", "shop", "api", "-e", "tenant=acme"]);
+    let mut lines = told.lines();
+    let of_all = lines.find(|line| line.starts_with(">  override, plan gold"));
+    assert!(of_all.is_some_and(|line| line.ends_with("paid")), "{told}");
+}
+
 #[test]
 fn a_change_depends_on_what_its_author_saw() {
     let shop = Shop::new();
