@@ -153,7 +153,7 @@ fn a_change_depends_on_what_its_author_saw() {
     };
     let first = shop.json(&set(&["rate=1/h", "--new"]));
     let told = shop.bad(&set(&["rate=2/h", "--new"]), 1);
-    assert!(told.contains("412"), "{told}");
+    assert!(told.contains("then write --if-revision 1"), "{told}");
     let revision = first["revision"].as_u64().unwrap();
     let (seen, other) = (revision.to_string(), (revision + 7).to_string());
     let with = |revision: &str| {
