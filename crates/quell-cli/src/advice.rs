@@ -135,6 +135,10 @@ fn argument(word: &str, arguments: &[OsString]) -> Option<String> {
             let (_, advice) = flags.find(|(others, _)| has_word(others, word))?;
             Some((*advice).to_owned())
         }
+        "overrides" if matches!(word, "-d" | "--domain" | "-r" | "--rule") => Some(
+            "the domain and the rule come first: write `quell overrides set DOMAIN RULE -e NAME=VALUE rate=200/s`"
+                .to_owned(),
+        ),
         "check" if is_word && is_file => Some(format!("write `quell rules check {word}`")),
         "check" | "bans" | "rules" if is_word && word.contains('=') => {
             Some(format!("an entry is named by a flag: write `-e {word}`"))

@@ -19,7 +19,7 @@ macro_rules! pages {
 
 pages! {
     "benchmarks" "chaos" "cli" "coming-from" "concepts" "console" "envoy-token-budgets" "fields" "fleet"
-    "for-your-users" "gateways" "http" "limits" "observability" "operate" "production" "recipes" "redis" "resp"
+    "for-your-users" "gateways" "http" "limits" "observability" "operate" "overrides" "plans-and-tenants" "production" "recipes" "redis" "resp"
     "rules" "security" "token-budgets" "tower" "troubleshooting"
 }
 

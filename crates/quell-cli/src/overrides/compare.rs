@@ -1,5 +1,7 @@
 //! Compare: what an import of a file changes on the server.
 
+use std::collections::HashMap;
+
 use anyhow::Result;
 use jiff::Timestamp;
 use quell_rules::Problem;
@@ -17,7 +19,7 @@ pub(super) struct Comparison {
     /// Rows that the server has with another content, and that content.
     pub(super) changed: Vec<(usize, Row)>,
     pub(super) unchanged: usize,
-    /// Overrides of the file's rules that the file does not have, if they were looked for.
+    /// Overrides of the file's rules that the file does not have, if they were looked for: boosts only if it has some.
     pub(super) others: Vec<Row>,
 }
 
@@ -33,27 +35,44 @@ pub(super) fn compare(
     now: Timestamp,
 ) -> Result<Result<Comparison, Vec<Problem>>> {
     let names: Vec<&OverrideName> = file.rows.iter().map(|row| &row.name).collect();
-    let existing = read_existing(client, domain, &names, others, now)?;
-    if !existing.refused.is_empty() {
-        let refused = existing.refused.iter();
-        let problems = refused.map(|(index, detail)| file.problem(*index, detail));
+    let index = names.iter().enumerate().map(|(index, name)| (*name, index));
+    let index: HashMap<&OverrideName, usize> = index.collect();
+    let mut is_known = vec![false; file.rows.len()];
+    let has_boosts = file.has_boosts();
+    let mut comparison = Comparison::default();
+    let refused = read_existing(client, domain, &names, others, &mut |before| {
+        if before.is_over(now) {
+            return;
+        }
+        let found = index.get(&before.name);
+        let found = found.and_then(|index| Some((*index, file.rows.get(*index)?)));
+        let Some((index, row)) = found else {
+            if others && (has_boosts || !before.name.has_end) {
+                comparison.others.push(before);
+            }
+            return;
+        };
+        // A list of what changes meanwhile may have something twice.
+        if let Some(is_known) = is_known.get_mut(index)
+            && !std::mem::replace(is_known, true)
+        {
+            match row.has_content_of(&before) {
+                true => comparison.unchanged += 1,
+                false => comparison.changed.push((index, before)),
+            }
+        }
+    })?;
+    if !refused.is_empty() {
+        let problems = refused.iter();
+        let problems = problems.map(|(index, detail)| file.problem(*index, detail));
         return Ok(Err(problems.collect()));
     }
-    let mut rows = existing.rows;
-    let mut comparison = Comparison::default();
-    for (index, row) in file.rows.iter().enumerate() {
-        match rows.remove(&row.name) {
-            None => comparison.added.push(index),
-            Some(before) if row.has_content_of(&before) => comparison.unchanged += 1,
-            Some(before) => comparison.changed.push((index, before)),
-        }
-    }
-    if others {
-        comparison.others = rows.into_values().collect();
-        comparison
-            .others
-            .sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    }
+    let added = is_known.iter().zip(0..).filter(|(is_known, _)| !**is_known);
+    comparison.added = added.map(|(_, index)| index).collect();
+    comparison.changed.sort_unstable_by_key(|(index, _)| *index);
+    comparison
+        .others
+        .sort_unstable_by(|one, other| one.name.cmp(&other.name));
     Ok(Ok(comparison))
 }
 

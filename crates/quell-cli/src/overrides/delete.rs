@@ -5,7 +5,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use quell_protocol::http::DeletedOverridesBody;
 
-use super::key::{KeyArgs, if_match};
+use super::key::{KeyArgs, check_revision, if_match};
 use crate::client::ServerUrl;
 use crate::entry;
 use crate::exit::Exit;
@@ -47,11 +47,9 @@ impl Delete {
         let which = self.which.iter().map(|which| ("which", &**which));
         let path = self.key.path(&which.collect::<Vec<_>>())?;
         let condition = self.if_revision.map(if_match);
-        let answer = self
-            .server
-            .client()?
-            .delete_path(&path, condition)?
-            .good()?;
+        let answer = self.server.client()?.delete_path(&path, condition)?;
+        check_revision(&answer)?;
+        let answer = answer.good()?;
         let DeletedOverridesBody { deleted, revision } = answer.json()?;
         let overrides = crate::rules::count(deleted, "override");
         if self.json {

@@ -17,7 +17,8 @@ use crate::rules::print_problems;
 
 /// Show what an import of a file would add (+), change (~) and, with --delete-others, delete (-)
 ///
-/// Exit code 0 if the server has the overrides that the file says for its rules and no others, 1 if not.
+/// Exit code 0 if the server has the overrides that the file says for its rules and no others, 1 if not. Boosts that
+/// others gave do not count if the file has no `until`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell overrides diff shop tenants.csv

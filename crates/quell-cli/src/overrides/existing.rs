@@ -1,10 +1,9 @@
 //! Existing: the overrides that a server has, page by page.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 
 use anyhow::Result;
 use clap::Args;
-use jiff::Timestamp;
 use quell_protocol::http::{OverriddenKeyBody, OverrideRecordBody, OverridesBody};
 
 use super::PATH;
@@ -35,21 +34,14 @@ pub(super) struct Filter {
     prefix: Option<String>,
 }
 
-/// What a server has.
-#[derive(Debug, Default)]
-pub(super) struct Existing {
-    pub(super) rows: HashMap<OverrideName, Row>,
-    /// Names of which it says that no key is named so, by their numbers, and why.
-    pub(super) refused: Vec<(usize, String)>,
-}
-
-/// Reads at most so many overrides, and gives page after page to `each`. Returns where the list goes on.
+/// Reads at most so many overrides, and gives page after page to `each`, until that returns false. Returns where the
+/// list goes on.
 pub(super) fn read_pages(
     client: &Client,
     domain: &str,
     filter: &Filter,
     most: usize,
-    each: &mut dyn FnMut(Vec<OverrideRecordBody>) -> Result<()>,
+    each: &mut dyn FnMut(Vec<OverrideRecordBody>) -> Result<bool>,
 ) -> Result<Option<String>> {
     let (mut next, mut read): (Option<String>, usize) = (None, 0);
     loop {
@@ -66,46 +58,53 @@ pub(super) fn read_pages(
         let path = format!("{PATH}/{}?{}", segment(domain), query.finish());
         let page: OverridesBody = client.get(&path)?.good()?.json()?;
         read += page.overrides.len();
-        each(page.overrides)?;
+        let goes_on = each(page.overrides)?;
         next = page.next;
-        if next.is_none() || read >= most {
+        if next.is_none() || read >= most || !goes_on {
             return Ok(next);
         }
     }
 }
 
-/// The overrides of the rules of `names` whose time is not over: those with these names, and perhaps others. All if
-/// `all` is set.
+/// Gives the overrides of the rules of `names` to `each`: those with these names, and perhaps others; all if `all` is
+/// set. Returns the numbers of names of which the server says that no key is named so, and why.
 pub(super) fn read_existing(
     client: &Client,
     domain: &str,
     names: &[&OverrideName],
     all: bool,
-    now: Timestamp,
-) -> Result<Existing> {
-    let mut progress = Progress::stderr();
-    let (mut existing, mut refused) = (HashMap::new(), Vec::new());
-    let mut take = |records: Vec<OverrideRecordBody>| -> Result<()> {
+    each: &mut dyn FnMut(Row),
+) -> Result<Vec<(usize, String)>> {
+    let (mut progress, mut count) = (Progress::stderr(), 0);
+    let mut take = |records: Vec<OverrideRecordBody>| -> Result<bool> {
+        count += records.len();
         for record in records {
-            let row = Row::from_record(record)?;
-            if !row.is_over(now) {
-                existing.insert(row.name.clone(), row);
-            }
+            each(Row::from_record(record)?);
         }
-        let count = existing.len();
         progress.show(format_args!("{count} overrides of the server are read"));
-        Ok(())
+        Ok(true)
     };
-    let is_readable =
-        |name: &&OverrideName| !name.entries.iter().any(|(entry, _)| is_reserved(entry));
+    let mut refused = Vec::new();
+    let is_readable = |name: &&OverrideName| {
+        let mut entries = name.entries.iter();
+        !entries.any(|(entry, _)| is_reserved(entry))
+    };
     if !all && names.len() <= SINGLE_KEYS && names.iter().all(is_readable) {
+        // Both overrides of a key come with it.
+        let mut keys = HashSet::new();
         for (index, name) in names.iter().enumerate() {
+            if !keys.insert((&name.rule, &name.entries)) {
+                continue;
+            }
             let entries = name.entries.iter();
             let entries = entries.map(|(entry, value)| (entry.clone(), &**value));
             let answer = client.get(&key_path(domain, &name.rule, entries, &[]))?;
             match answer.wrong_question() {
                 Some(detail) => refused.push((index, detail)),
-                None => take(answer.good()?.json::<OverriddenKeyBody>()?.overrides)?,
+                None => {
+                    let key: OverriddenKeyBody = answer.good()?.json()?;
+                    take(key.overrides)?;
+                }
             }
         }
     } else {
@@ -118,8 +117,5 @@ pub(super) fn read_existing(
             read_pages(client, domain, &filter, usize::MAX, &mut take)?;
         }
     }
-    Ok(Existing {
-        rows: existing,
-        refused,
-    })
+    Ok(refused)
 }

@@ -1,8 +1,11 @@
 //! `quell overrides export`: the overrides of a domain as a file that can be imported.
 
+use std::io::{IsTerminal as _, stdout};
+
 use anyhow::{Context as _, Result};
 use clap::Args;
 use jiff::Timestamp;
+use quell_protocol::escape_json;
 
 use super::existing::{Filter, read_pages};
 use super::row::Row;
@@ -65,17 +68,26 @@ impl Export {
                     if self.csv {
                         table.push(row);
                     } else {
-                        lines +=
-                            &serde_json::to_string(&row).context("cannot write this as JSON")?;
+                        let line = serde_json::to_string(&row);
+                        lines += &escape_json(&line.context("cannot write this as JSON")?);
                         lines.push('\n');
                     }
                 }
-                progress.show(format_args!("{count} overrides are exported"));
-                output::bytes(lines.as_bytes())
+                // Not between lines on the same terminal.
+                if !stdout().is_terminal() {
+                    progress.show(format_args!("{count} overrides are exported"));
+                }
+                output::bytes(lines.as_bytes())?;
+                Ok(!output::reader_has_gone())
             },
         )?;
         if self.csv {
-            output::bytes(&write_table(&table).context("cannot write CSV")?)?;
+            let text = write_table(&table).context("cannot write CSV")?;
+            match stdout().is_terminal() {
+                // A value in it may be one that a terminal acts on.
+                true => output::line(String::from_utf8_lossy(&text).trim_end())?,
+                false => output::bytes(&text)?,
+            }
         }
         Ok(Exit::Fine)
     }

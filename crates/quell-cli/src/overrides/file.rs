@@ -83,7 +83,6 @@ fn read_bytes(
             name,
             ..ImportFile::default()
         },
-        seen: HashMap::new(),
         problems: Vec::new(),
         domain,
         instants,
@@ -106,6 +105,7 @@ fn read_bytes(
             Err(mistakes) => reader.report(1, mistakes, &Columns::default()),
         }
     }
+    reader.check_names();
     match reader.problems.is_empty() {
         true => Ok(reader.file),
         false => Err(reader.problems),
@@ -115,8 +115,6 @@ fn read_bytes(
 /// Reads the lines of a file.
 struct FileReader<'a> {
     file: ImportFile,
-    /// The line of each name.
-    seen: HashMap<OverrideName, usize>,
     problems: Vec<Problem>,
     domain: &'a str,
     instants: &'a InstantReader,
@@ -152,20 +150,31 @@ impl FileReader<'_> {
             Ok(row) => row,
             Err(mistakes) => return self.report(line, mistakes, columns),
         };
-        if let Some(before) = self.seen.insert(row.name.clone(), line) {
-            let message = format!(
-                "{} has its {} override in line {before} already: write it once",
-                row.name.words(),
-                row.name.which()
-            );
-            let name = &self.file.name;
-            self.problems.push(problem(name, (line, 1), "", message));
-        } else if row.is_over(self.instants.now) {
+        if row.is_over(self.instants.now) {
             self.file.over += 1;
         } else {
             self.file.rows.push(row);
             self.file.lines.push(line);
         }
+    }
+
+    /// Reports overrides that the file has twice.
+    fn check_names(&mut self) {
+        let mut known: HashMap<&OverrideName, usize> = HashMap::new();
+        for (row, line) in self.file.rows.iter().zip(&self.file.lines) {
+            let Some(before) = known.insert(&row.name, *line) else {
+                continue;
+            };
+            let message = format!(
+                "{} has its {} override in line {before} already: write it once",
+                row.name.words(),
+                row.name.which()
+            );
+            let problem = problem(&self.file.name, (*line, 1), "", message);
+            self.problems.push(problem);
+        }
+        self.problems.sort_by_key(|problem| problem.line);
+        self.problems.truncate(MAX_MISTAKES);
     }
 
     fn report(&mut self, line: usize, mistakes: Vec<RowMistake>, columns: &Columns) {
@@ -178,6 +187,12 @@ impl FileReader<'_> {
 }
 
 impl ImportFile {
+    /// Returns true if the file says which boosts there are. One without any end is about what stands.
+    pub(super) fn has_boosts(&self) -> bool {
+        let mut rows = self.rows.iter();
+        self.columns.has_until() || self.over > 0 || rows.any(|row| row.name.has_end)
+    }
+
     /// The line of a row.
     pub(super) fn line(&self, index: usize) -> usize {
         self.lines.get(index).copied().unwrap_or_default()
@@ -309,5 +324,26 @@ mod tests {
         let file = read("rule,tenant,rate,until\napi,a,1/s,2026-12-02\napi,a,2/s,\n").unwrap();
         assert_eq!((file.rows.len(), file.over, file.line(0)), (1, 1, 3));
         assert!(read(" \n").unwrap().rows.is_empty());
+    }
+
+    proptest::proptest! {
+        /// The same of any names and values.
+        #[test]
+        fn any_export_is_imported_the_same(
+            names in proptest::collection::btree_set("[a-z]{1,5}|(entry[.])?(rate|plan|rule|entries)|['=+@, ;\"a\\n-]{1,4}|\\PC{1,4}", 1..4),
+            values in proptest::collection::vec("['=+@,;\"a\r\\n-]{0,4}|\\PC{0,6}", 5),
+            plan in "[a-z{\"'=]{1,4}",
+        ) {
+            let entries: Map<String, Value> = names.into_iter().zip(values.iter().cloned().map(Value::from)).collect();
+            let line = |rule: &str| serde_json::json!({ "rule": rule, "entries": &entries, "plan": &plan, "reason": &values[4] });
+            let lines = format!("{}\n{}\n", line("a"), line("*"));
+            let file = read(&lines).unwrap();
+            let table = String::from_utf8(write_table(&file.rows).unwrap()).unwrap();
+            let again = read(&table).unwrap_or_else(|told| panic!("{table}{told:#?}"));
+            for (row, again) in file.rows.iter().zip(&again.rows) {
+                proptest::prop_assert!(row.has_content_of(again), "{}{:?}", table, again);
+            }
+            proptest::prop_assert_eq!(again.rows.len(), 2);
+        }
     }
 }

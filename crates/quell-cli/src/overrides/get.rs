@@ -1,11 +1,9 @@
 //! `quell overrides get`: which numbers apply to a key, and why.
 
-use std::collections::HashMap;
-
 use anyhow::Result;
 use clap::Args;
 use jiff::Timestamp;
-use quell_protocol::http::{ChainLinkBody, ChainSource, OverriddenKeyBody, OverrideRecordBody};
+use quell_protocol::http::{ChainLinkBody, ChainSource, OverriddenKeyBody};
 use quell_protocol::printable;
 
 use super::instant::{InstantReader, TimeZoneArg};
@@ -59,13 +57,8 @@ impl Get {
 }
 
 fn lines(key: &OverriddenKeyBody, instants: &InstantReader, paint: Paint) -> Vec<String> {
-    let by_revision = key.overrides.iter().map(|record| (record.revision, record));
-    let by_revision: HashMap<u64, &OverrideRecordBody> = by_revision.collect();
     let mut table = TextTable::new(["", "NUMBERS", "LIMIT", "TIME", "REVISION", "WHY"]);
     for link in &key.chain {
-        let record = link
-            .revision
-            .and_then(|revision| by_revision.get(&revision).copied());
         let mark = if link.in_force { ">" } else { "" };
         let limit = link.limit.as_deref().unwrap_or("does not go with the rule");
         table.push([
@@ -75,7 +68,7 @@ fn lines(key: &OverriddenKeyBody, instants: &InstantReader, paint: Paint) -> Vec
             time(instants, link.from.as_deref(), link.until.as_deref()),
             link.revision
                 .map_or_else(String::new, |revision| revision.to_string()),
-            record.map_or_else(String::new, why),
+            why(&link.reason, &link.by),
         ]);
     }
     if key.chain.is_empty() {
@@ -92,7 +85,7 @@ fn lines(key: &OverriddenKeyBody, instants: &InstantReader, paint: Paint) -> Vec
                 number_words(numbers.map(|(field, value)| (&**field, value))),
                 time(instants, record.from.as_deref(), record.until.as_deref()),
                 record.revision.to_string(),
-                why(record),
+                why(&record.reason, &record.by),
             ]);
         }
     }
@@ -142,8 +135,8 @@ fn time(instants: &InstantReader, from: Option<&str>, until: Option<&str>) -> St
 }
 
 /// Who wrote it, and why.
-pub(super) fn why(record: &OverrideRecordBody) -> String {
-    match (&*record.reason, &*record.by) {
+pub(super) fn why(reason: &str, by: &str) -> String {
+    match (reason, by) {
         (reason, "") => reason.to_owned(),
         ("", by) => format!("({by})"),
         (reason, by) => format!("{reason} ({by})"),

@@ -14,7 +14,7 @@ use super::compare::{Comparison, compare};
 use super::file::{FileArgs, ImportFile};
 use crate::client::{Client, ServerUrl};
 use crate::entry;
-use crate::exit::{Exit, Usage};
+use crate::exit::{Exit, NoAnswer, Usage};
 use crate::output;
 use crate::progress::Progress;
 use crate::rules::{count, print_problems};
@@ -44,7 +44,8 @@ pub(super) struct Import {
     #[arg(long)]
     dry_run: bool,
 
-    /// Delete the overrides of the file's rules that the file does not have; asks first on a terminal
+    /// Delete the overrides of the file's rules that the file does not have; asks first on a terminal. Boosts stay if
+    /// the file has no `until`
     #[arg(long)]
     delete_others: bool,
 
@@ -197,11 +198,16 @@ impl Import {
         let made = written
             .get(..sent.made.min(written.len()))
             .unwrap_or_default();
-        result.with_context(|| match made.last().map(|index| file.line(*index)) {
-            Some(line) => format!(
-                "the changes up to line {line} are written, and perhaps more: run it again to write the rest"
-            ),
-            None => "perhaps nothing is written: run it again".to_owned(),
+        result.map_err(|error| {
+            let last = made.last().map(|index| file.line(*index));
+            match (last, error.is::<NoAnswer>()) {
+                (Some(line), true) => error.context(format!(
+                    "the changes up to line {line} are written, and perhaps more: run it again to write the rest"
+                )),
+                (Some(line), false) => error.context(format!("the changes up to line {line} are written")),
+                (None, true) => error.context("perhaps nothing is written: run it again"),
+                (None, false) => error,
+            }
         })?;
         let is_changed =
             |index: &&usize| comparison.changed.iter().any(|(other, _)| other == *index);

@@ -7,6 +7,7 @@ use clap::Args;
 use quell_protocol::printable;
 
 use super::PATH;
+use crate::client::HttpResponse;
 use crate::entry::{self, EntryArg};
 use crate::exit::Usage;
 
@@ -85,6 +86,22 @@ pub(super) fn key_path<'a>(
 /// The condition that an override has this revision.
 pub(super) fn if_match(revision: u64) -> (&'static str, String) {
     ("if-match", format!("\"{revision}\""))
+}
+
+/// Checks that the server did not refuse a change because somebody made another one before.
+///
+/// # Errors
+/// Which revision there is, and what to write.
+pub(super) fn check_revision(answer: &HttpResponse) -> Result<()> {
+    let problem = answer.problem().filter(|problem| problem.status == 412);
+    match problem.and_then(|problem| problem.revision) {
+        None => Ok(()),
+        Some(0) => bail!("there is no such override now: nothing is changed"),
+        Some(revision) => bail!(
+            "the override has revision {revision} now: look at it with `quell overrides get`, then write --if-revision \
+             {revision}"
+        ),
+    }
 }
 
 /// A name as one segment of a path.

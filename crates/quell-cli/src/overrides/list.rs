@@ -62,7 +62,7 @@ impl List {
             self.most,
             &mut |page| {
                 all.overrides.extend(page);
-                Ok(())
+                Ok(true)
             },
         )?;
         if self.json {
@@ -87,7 +87,7 @@ impl List {
 fn table(all: OverridesBody, instants: &InstantReader, paint: Paint) -> Result<Vec<String>> {
     let mut table = TextTable::new(["RULE", "KEY", "NUMBERS", "TIME", "REVISION", "WHY"]);
     for record in all.overrides {
-        let (why, revision) = (why(&record), record.revision);
+        let (why, revision) = (why(&record.reason, &record.by), record.revision);
         let row = Row::from_record(record)?;
         let numbers = row.numbers.iter().map(|(field, value)| (&**field, value));
         table.push([

@@ -76,6 +76,7 @@ impl Row {
         let instant = |text: Option<String>| text.map(|text| text.parse()).transpose();
         let (from, until) = (instant(record.from)?, instant(record.until)?);
         let mut numbers: Vec<(String, Value)> = record.numbers.into_iter().collect();
+        numbers.shrink_to_fit();
         numbers.sort_by_key(|(field, _)| rank(field));
         Ok(Self {
             name: OverrideName {
@@ -274,6 +275,7 @@ impl LineReader<'_> {
                 },
             }
         }
+        row.numbers.shrink_to_fit();
         row.numbers.sort_by_key(|(field, _)| rank(field));
         row.name.has_end = row.until.is_some();
         self.check(&row, has_unknown);

@@ -9,7 +9,7 @@ use quell_rules::parse_duration;
 use serde_json::{Map, Value};
 
 use super::instant::{Edge, InstantReader, TimeZoneArg};
-use super::key::{KeyArgs, if_match};
+use super::key::{KeyArgs, check_revision, if_match};
 use super::number::{NumberArg, number_arg};
 use super::row::{CHANGES, Row};
 use crate::client::{HttpResponse, ServerUrl};
@@ -58,7 +58,7 @@ pub(super) struct Set {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
-    /// Wait so long, at most, until all servers have it
+    /// Wait so long, at most, until this server has it; others of the same store follow by themselves [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<String>,
 
@@ -94,7 +94,9 @@ impl Set {
             (None, false) => None,
         };
         let client = self.server.client()?;
-        let answer = client.put(&path, &body.to_string(), condition)?.good()?;
+        let answer = client.put(&path, &body.to_string(), condition)?;
+        check_revision(&answer)?;
+        let answer = answer.good()?;
         self.print(&answer, &instants)?;
         Ok(Exit::Fine)
     }

@@ -51,6 +51,12 @@ impl Columns {
         };
         self.0.iter().position(is_it).unwrap_or(0) + 1
     }
+
+    /// Returns true if there is a column for the end of overrides.
+    pub(super) fn has_until(&self) -> bool {
+        let is_it = |column: &Column| matches!(column, Column::Field(name) if name == "until");
+        self.0.iter().any(is_it)
+    }
 }
 
 /// Reads a table, and gives each row with the number of its line to `each`, until that returns false.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::files::Folder;
-use crate::process::{Run, quell, run, run_with_input};
+use crate::process::{Run, quell, run_with_input};
 use crate::server::Server;
 
 mod import;
@@ -132,16 +132,28 @@ fn an_override_is_set_shown_and_deleted() {
     assert!(told.contains("nothing is deleted"), "{told}");
 }
 
+/// A support desk sees who gave a plan to all rules of a tenant, and why.
+#[test]
+fn an_override_of_every_rule_says_why_for_each() {
+    let shop = Shop::new();
+    let of_all = ["set", "shop", "*", "-e", "tenant=acme"];
+    shop.good(&[&of_all[..], &["plan=gold", "--reason", "paid"]].concat());
+    let told = shop.good(&["get", "shop", "api", "-e", "tenant=acme"]);
+    let mut lines = told.lines();
+    let of_all = lines.find(|line| line.starts_with(">  override, plan gold"));
+    assert!(of_all.is_some_and(|line| line.ends_with("paid")), "{told}");
+}
+
 #[test]
 fn a_change_depends_on_what_its_author_saw() {
     let shop = Shop::new();
     let set = |more: &[&'static str]| {
-        let set = ["set", "shop", "api", "-e", "tenant=acme", "--json"];
+        let set = ["set", "shop", "api", "-e", "tenant=acme"];
         [&set, more].concat()
     };
     let first = shop.json(&set(&["rate=1/h", "--new"]));
     let told = shop.bad(&set(&["rate=2/h", "--new"]), 1);
-    assert!(told.contains("412"), "{told}");
+    assert!(told.contains("then write --if-revision 1"), "{told}");
     let revision = first["revision"].as_u64().unwrap();
     let (seen, other) = (revision.to_string(), (revision + 7).to_string());
     let with = |revision: &str| {
@@ -176,102 +188,59 @@ fn a_change_depends_on_what_its_author_saw() {
     assert_eq!(key["overrides"][0]["rate"], "3/h");
 }
 
+/// Checks that commands end with 2, and say this.
+#[track_caller]
+fn refused(shop: &Shop, commands: &[(&str, &str)]) {
+    for (words, expected) in commands {
+        let told = shop.bad(&words.split(' ').collect::<Vec<_>>(), 2);
+        assert!(told.contains(expected), "{words}: {told}");
+    }
+}
+
 #[test]
 fn what_is_wrong_says_what_to_write() {
     let shop = Shop::new();
-    for (words, expected) in [
+    refused(
+        &shop,
+        &[
+            (
+                "set shop api tenant=acme rate=1/s",
+                "write `-e tenant=acme`",
+            ),
+            ("set shop api -e tenant=acme", "<FIELD=VALUE>"),
+            ("set shop api rate=1/s", "--entry <NAME=VALUE>"),
+            ("list nowhere", "no domain `nowhere`"),
+            ("add shop", "write `quell overrides set`"),
+            ("set -d shop api", "the domain and the rule come first"),
+            ("import shop f --batch 10001", "from 1 to 10000"),
+            (
+                "set shop apo -e tenant=a rate=1/s",
+                "there is no rule `apo`",
+            ),
+            ("set shop api -e user=a rate=1/s", "has the entries tenant"),
+            (
+                "set shop api -e wait=a rate=1/s",
+                "would be read as a parameter",
+            ),
+        ],
+    );
+    let on_tenant = [
+        ("brust=1", "did you mean `burst`?"),
+        ("rate=1/s rate=2/s", "`rate` appears twice"),
+        ("-e tenant=b rate=1/s", "the entry `tenant` appears twice"),
+        ("rate=20", "`20` has no period"),
+        ("plan=golf", "did you mean `gold`?"),
         (
-            &["set", "shop", "api", "tenant=acme", "rate=1/s"][..],
-            "write `-e tenant=acme`",
-        ),
-        (
-            &["set", "shop", "api", "-e", "tenant=acme"],
-            "<FIELD=VALUE>",
-        ),
-        (&["set", "shop", "api", "rate=1/s"], "--entry <NAME=VALUE>"),
-        (
-            &["set", "shop", "api", "-e", "tenant=a", "brust=1"],
-            "did you mean `burst`?",
-        ),
-        (
-            &[
-                "set", "shop", "api", "-e", "tenant=a", "rate=1/s", "rate=2/s",
-            ],
-            "`rate` appears twice",
-        ),
-        (
-            &[
-                "set", "shop", "api", "-e", "tenant=a", "-e", "tenant=b", "rate=1/s",
-            ],
-            "the entry `tenant` appears twice",
-        ),
-        (
-            &["set", "shop", "api", "-e", "wait=a", "rate=1/s"],
-            "would be read as a parameter of the server",
-        ),
-        (
-            &["set", "shop", "api", "-e", "tenant=a", "rate=20"],
-            "`20` has no period",
-        ),
-        (
-            &["set", "shop", "api", "-e", "tenant=a", "plan=golf"],
-            "did you mean `gold`?",
-        ),
-        (
-            &["set", "shop", "apo", "-e", "tenant=a", "rate=1/s"],
-            "there is no rule `apo`",
-        ),
-        (
-            &["set", "shop", "api", "-e", "user=a", "rate=1/s"],
-            "has the entries tenant",
-        ),
-        (
-            &[
-                "set", "shop", "api", "-e", "tenant=a", "rate=1/s", "--until", "sundy",
-            ],
+            "rate=1/s --until sundy",
             "--until: `sundy` is not an instant: did you mean `sunday`?",
         ),
-        (
-            &[
-                "set",
-                "shop",
-                "api",
-                "-e",
-                "tenant=a",
-                "rate=1/s",
-                "--until",
-                "2001-01-01",
-            ],
-            "`until` is over",
-        ),
-        (
-            &[
-                "set",
-                "shop",
-                "api",
-                "-e",
-                "tenant=a",
-                "rate=1/s",
-                "--time-zone",
-                "Berlin",
-            ],
-            "write an IANA name",
-        ),
-        (
-            &[
-                "set", "shop", "api", "-e", "tenant=a", "rate=1/s", "--change", "maybe",
-            ],
-            "--change",
-        ),
-        (&["list", "nowhere"], "no domain `nowhere`"),
-        (&["add", "shop"], "write `quell overrides set`"),
-        (
-            &["import", "shop", "f", "--batch", "10001"],
-            "from 1 to 10000",
-        ),
-    ] {
-        let told = shop.bad(words, 2);
-        assert!(told.contains(expected), "{words:?}: {told}");
+        ("rate=1/s --until 2001-01-01", "`until` is over"),
+        ("rate=1/s --time-zone Berlin", "write an IANA name"),
+        ("rate=1/s --change maybe", "--change"),
+    ];
+    for (numbers, expected) in on_tenant {
+        let words = format!("set shop api -e tenant=a {numbers}");
+        refused(&shop, &[(&words, expected)]);
     }
     assert_eq!(shop.good(&["list", "shop"]), "no overrides\n");
 }
@@ -317,6 +286,20 @@ fn names_may_have_anything() {
         let key = shop.json(&["get", "shop", "api", "-e", &entry]);
         assert_eq!(key["overrides"][0]["entries"], json!({ "tenant": value }));
     }
+    // A terminal only shows what is in them.
+    shop.good(&[
+        "set",
+        "shop",
+        "api",
+        "-e",
+        "tenant=a\u{9b}2J\u{202e}",
+        "rate=7/h",
+    ]);
+    let exported = shop.good(&["export", "shop"]);
+    assert!(
+        exported.contains(r#""tenant":"a\u009b2J\u202e""#),
+        "{exported}"
+    );
     let exported = shop.good(&["export", "shop", "--csv"]);
     let (file, deleted) = (
         shop.folder.write("f.csv", &exported),

@@ -122,6 +122,12 @@ pub struct ChainLinkBody {
     /// Its revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
+    /// Why it was written; left out if its author did not say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Who wrote it; left out if the server has no credentials.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub by: String,
     /// True of the one by which this server decides.
     pub in_force: bool,
 }

@@ -26,6 +26,7 @@ mod gateways;
 mod mistakes;
 #[cfg(test)]
 mod on_failure;
+#[cfg(test)]
 mod plans;
 #[cfg(test)]
 mod random;

@@ -214,7 +214,9 @@ rules:
 ";
 
 fn edit(rule: &str, fields: &[&str]) -> Result<String, String> {
-    let fields: Vec<Assignment> = fields.iter().map(|text| text.parse().unwrap()).collect();
+    let fields = fields.iter().map(|text| text.parse::<Assignment>());
+    let fields = fields.collect::<Result<Vec<_>, _>>();
+    let fields = fields.map_err(|error| format!("{error:?}"))?;
     let edited = set_fields("f", EDITED, None, rule, &fields);
     edited
         .map(|edited| edited.text)

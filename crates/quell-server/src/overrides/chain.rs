@@ -54,6 +54,8 @@ pub(crate) fn chain(
             from: record.from.map(instant_text),
             until: record.until.map(instant_text),
             revision: Some(record.revision),
+            reason: record.reason.to_string(),
+            by: record.by.to_string(),
             in_force: now.is_some() && shared.has_in_force(record, wall),
             ..link(ChainSource::Override)
         });
@@ -108,6 +110,8 @@ const fn link(source: ChainSource) -> ChainLinkBody {
         from: None,
         until: None,
         revision: None,
+        reason: String::new(),
+        by: String::new(),
         in_force: true,
     }
 }

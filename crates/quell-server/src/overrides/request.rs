@@ -116,7 +116,7 @@ fn read_numbers(members: &mut Map<String, Value>) -> Result<StoredNumbers, Membe
         if !members.is_empty() {
             let others: Vec<&str> = members.keys().map(|name| &**name).collect();
             let reason = format!(
-                "a plan says all numbers: leave {} out, or `plan`",
+                "a plan says all numbers: leave {} out, or write the numbers of the plan beside it in place of `plan`",
                 others.join(", ")
             );
             return Err(MemberMistake::new("plan", reason));

@@ -1,10 +1,15 @@
 //! Files of overrides: what is written, what is not, and what is said.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Shop;
+use crate::files::Folder;
+use crate::process::{quell, run};
 
 /// So many tenants as CSV; the line of tenant `n` is `n + 2`.
 fn tenants(count: usize) -> String {
@@ -78,6 +83,33 @@ fn differences_are_shown_and_others_deleted_on_request() {
     // The file says nothing of another rule.
     let login = shop.json(&["list", "shop", "--rule", "login"]);
     assert_eq!(login["overrides"].as_array().unwrap().len(), 1);
+}
+
+/// A nightly import of plans keeps what a support desk gave, unless the file has boosts itself.
+#[test]
+fn boosts_are_deleted_by_files_that_have_boosts() {
+    let shop = Shop::new();
+    let key = ["set", "shop", "api", "-e", "tenant=acme"];
+    let boost = [&key[..], &["rate=20/h", "--until", "2099-12-31"]].concat();
+    shop.good(&boost);
+    let import = |text: &str| {
+        let words = ["import", "shop", "-", "--delete-others", "--yes"];
+        shop.run_with_input(&words, text).expect_success()
+    };
+    let plans = "rule,tenant,plan\napi,acme,gold\n";
+    let told = import(plans);
+    assert_eq!(told, "1 added, 0 changed, 0 deleted, 0 unchanged\n");
+    let diff = shop.run_with_input(&["diff", "shop", "-"], plans);
+    assert_eq!(diff.code(), Some(0), "{diff:?}");
+    let told = import("rule,tenant,plan,until\napi,acme,gold,\n");
+    assert_eq!(told, "0 added, 0 changed, 1 deleted, 1 unchanged\n");
+    shop.good(&boost);
+    let line = r#"{"rule":"api","entries":{"tenant":"a"},"plan":"gold","until":"2099-12-31"}"#;
+    let told = import(line);
+    assert_eq!(told, "1 added, 0 changed, 2 deleted, 0 unchanged\n");
+    // No rows say no rules.
+    let told = import("rule,tenant,plan,until\n");
+    assert_eq!(told, "0 added, 0 changed, 0 deleted, 0 unchanged\n");
 }
 
 #[test]
@@ -183,4 +215,71 @@ fn a_row_may_say_which_revision_it_replaces() {
             .expect_success()
             .ends_with("1 unchanged\n")
     );
+}
+
+/// A server that answers these requests in turn; it hangs up on one without an answer.
+fn scripted_server(answers: Vec<Option<Value>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for answer in answers {
+            let (stream, _) = listener.accept().unwrap();
+            let mut request = BufReader::new(stream);
+            let (mut line, mut length) = (String::new(), 0);
+            while line != "\r\n" {
+                line.clear();
+                request.read_line(&mut line).unwrap();
+                let value = line.to_ascii_lowercase();
+                if let Some(value) = value.strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            request.read_exact(&mut vec![0; length]).unwrap();
+            if let Some(answer) = answer {
+                let (stream, answer) = (request.get_mut(), answer.to_string());
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json";
+                write!(
+                    stream,
+                    "{head}\r\ncontent-length: {}\r\n\r\n{answer}",
+                    answer.len()
+                )
+                .unwrap();
+            }
+        }
+    });
+    url
+}
+
+#[test]
+fn an_import_that_loses_its_server_says_how_far_it_came() {
+    let folder = Folder::new();
+    let file = folder.write("f.csv", &tenants(60));
+    let listed = json!({ "overrides": [], "next": null });
+    let made = json!({ "changed": 25, "revision": 25, "in_force": true });
+    for (answers, expected) in [
+        (
+            vec![Some(listed.clone()), Some(made), None],
+            "the changes up to line 26 are written, and perhaps more: run it again",
+        ),
+        (
+            vec![Some(listed), None],
+            "perhaps nothing is written: run it again",
+        ),
+    ] {
+        let url = scripted_server(answers);
+        let import = [
+            "overrides",
+            "import",
+            "shop",
+            &file,
+            "--batch",
+            "25",
+            "--url",
+            &url,
+        ];
+        let told = run(&mut quell(&import));
+        assert_eq!(told.code(), Some(3), "{told:?}");
+        assert!(told.stderr.contains(expected), "{told:?}");
+        assert_eq!(told.stdout, "");
+    }
 }

@@ -234,6 +234,24 @@ fn an_override_is_set_by_its_number() {
 }
 
 #[test]
+fn what_a_plan_says_is_set_by_its_name() {
+    let shelf = Shelf::new();
+    let rules = "domain: shop
+plans:
+  gold: # paid
+    api: { rate: 100/s } # a lot
+rules:
+  - { name: api, rate: 5/s, plan: { entry: plan } }
+";
+    shelf.push(rules);
+    let told = shelf.good(&["set", "api", "plans.gold.api.rate=200/s"]);
+    assert!(told.contains("plans changed"), "{told}");
+    assert_eq!(shelf.text(), rules.replace("100/s", "200/s"));
+    let told = shelf.bad(&["set", "api", "plans.golf.api.rate=200/s"], 2);
+    assert!(told.contains("did you mean `gold`?"), "{told}");
+}
+
+#[test]
 fn an_older_version_comes_back_as_a_new_one() {
     let shelf = Shelf::new();
     shelf.push(SHOP);
