@@ -13,7 +13,7 @@ const LONG = "x".repeat(400);
 // Rules in files, keys, and addresses without a page.
 if (part === "plain") {
   const page = await window();
-  for (const path of ["/rules", "/keys", "/keys?domain=shop&entries=path%3D%2Flogin%0Auser%3Dann", "/nothing", "/rules/candidate"]) {
+  for (const path of ["/rules", "/keys", "/keys?domain=shop&entries=path%3D%2Flogin%0Auser%3Dann", "/nothing", "/rules/candidate", "/overrides", "/overrides/key?domain=shop&rule=login&entries=user%3Dann"]) {
     await page.goto(`${server}/console${path}`);
     await inspect(page);
     await walk(page);

@@ -270,6 +270,14 @@ pub fn instant(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| String::new(), |at| at.to_string())
 }
 
+/// The address of a page with parameters. Empty ones are left out.
+#[must_use]
+pub fn address(path: &str, parameters: &[(&str, &str)]) -> String {
+    let said = parameters.iter().filter(|(_, value)| !value.is_empty());
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    format!("{path}?{}", query.extend_pairs(said).finish())
+}
+
 /// The caller of a page that everybody may see.
 pub fn anybody(request: &Request) -> Caller {
     let client = request.extensions().get::<Client>();

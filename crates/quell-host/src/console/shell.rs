@@ -159,6 +159,15 @@ impl Shell {
         Ok(Viewer { caller, url, from })
     }
 
+    /// Viewer of a page for which one of these roles is enough.
+    ///
+    /// # Errors
+    /// [`PageError`] if it may not see the page; the guard sends a stranger to log in.
+    pub fn viewer_of_either(&self, request: &Request, roles: &[Role]) -> Result<Viewer, PageError> {
+        anybody(request).check_either(roles, None)?;
+        self.viewer(request, &[])
+    }
+
     /// Viewer of a page about all domains.
     ///
     /// # Errors

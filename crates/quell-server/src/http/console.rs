@@ -23,6 +23,8 @@ use quell_host::detach::DetachOnDisconnect as _;
 pub(crate) mod host;
 mod keys;
 mod live;
+mod override_form;
+mod overrides;
 pub(crate) mod overview;
 
 pub(super) use quell_host::console::shell::HOME;
@@ -32,6 +34,7 @@ const MENU: Menu = &[
     ("Overview", HOME),
     ("Rules", rule_pages::PATH),
     ("Keys", key_table::KEYS_PATH),
+    ("Overrides", overrides::PATH),
 ];
 
 /// State that the pages of one server share.
@@ -59,8 +62,13 @@ pub(super) fn routes(shared: &Arc<Shared>) -> Router {
     });
     let pages = Router::new()
         .route(key_table::KEYS_PATH, get(keys::page).post(keys::act))
+        .route(
+            overrides::KEY_PATH,
+            get(overrides::key).post(overrides::act),
+        )
         .detach_on_disconnect()
         .route(HOME, get(overview::page))
+        .route(overrides::PATH, get(overrides::list))
         .route("/console/live", get(live::stream))
         .route("/console/history.json", get(live::history))
         .with_state(console);

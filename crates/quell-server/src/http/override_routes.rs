@@ -10,21 +10,18 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get};
 use quell::override_store::{
-    Change, Cursor, OverrideFilter, OverrideId, OverrideStoreError, RuleFilter, StoredOverride,
+    Cursor, OverrideFilter, OverrideId, OverrideStoreError, RuleFilter, StoredOverride,
 };
 use quell_host::task;
-use quell_protocol::http::{
-    ChainLinkBody, DeletedOverridesBody, OverriddenKeyBody, OverridesBody, Problem, ProblemKind,
-};
-use serde_json::{Map, Value};
+use quell_protocol::http::{ChainLinkBody, OverriddenKeyBody, OverridesBody, Problem, ProblemKind};
 
+use super::admin::Operator;
 use super::answer::{self, read_body};
 use super::caller::{address, caller_of_either};
-use super::reply::{self, RouteResult, invalid_field, parameters, unknown_parameter};
+use super::reply::{self, Refusal, RouteResult, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
 use crate::overrides::{
-    ChangeMode, OverrideProblem, OverrideRequest, Wanted, chain, check_keys, descriptor,
-    record_body,
+    OverrideProblem, OverrideRequest, Wanted, chain, check_keys, descriptor, record_body,
 };
 use crate::shared::Shared;
 
@@ -33,19 +30,21 @@ mod batch;
 mod changes;
 mod condition;
 mod key_address;
+mod key_writer;
 
 pub(super) use batch::batch;
 pub(super) use changes::changes;
+pub(super) use condition::Condition;
+pub(super) use key_address::KeyAddress;
+pub(super) use key_writer::KeyWriter;
 
 use audit::Audit;
-use condition::Condition;
-use key_address::KeyAddress;
 
 /// Roles of which each may read overrides.
-const READERS: [Role; 3] = [Role::Read, Role::Policy, Role::Admin];
+pub(super) const READERS: [Role; 3] = [Role::Read, Role::Policy, Role::Admin];
 
 /// Roles of which each may change them.
-const WRITERS: [Role; 2] = [Role::Policy, Role::Admin];
+pub(super) const WRITERS: [Role; 2] = [Role::Policy, Role::Admin];
 
 /// The most overrides in a page.
 pub(super) const MAX_PAGE: usize = 1_000;
@@ -68,13 +67,27 @@ pub(crate) async fn show(
 ) -> RouteResult {
     let caller = caller_of_either(&request, &READERS)?;
     let key = KeyAddress::read(path, request.uri().query(), &[])?;
+    let body = read_key(&shared, &caller, &key).await?;
+    let newest = body.overrides.iter().map(|record| record.revision).max();
+    Ok(with_etag(reply::json(&body), newest))
+}
+
+/// The overrides of a key, and what decides it.
+///
+/// # Errors
+/// The problem that the route answers: the caller may not read the domain, or there is no such key.
+pub(super) async fn read_key(
+    shared: &Shared,
+    caller: &Caller,
+    key: &KeyAddress,
+) -> Result<OverriddenKeyBody, Refusal> {
     caller.check_either(&READERS, Some(&key.domain))?;
     let mut records = Vec::new();
     for has_end in [false, true] {
-        records.extend(get_record(&shared, &key.id(has_end)?).await?);
+        records.extend(get_record(shared, &key.id(has_end)?).await?);
     }
     // The rule may be gone, or have other keys, while its overrides are there.
-    let checked = check_keys(&shared, &key.id(false)?);
+    let checked = check_keys(shared, &key.id(false)?);
     let is_of_rules = checked.is_ok();
     if records.is_empty() {
         checked.map_err(problem)?;
@@ -82,7 +95,6 @@ pub(crate) async fn show(
     let wall = shared.limiter.now().wall;
     let bodies = records.iter();
     let bodies = bodies.map(|record| record_body(record, shared.has_in_force(record, wall)));
-    let newest = records.iter().map(|record| record.revision).max();
     let mut body = OverriddenKeyBody {
         domain: key.domain.to_string(),
         rule: key.rule.as_deref().unwrap_or("*").to_owned(),
@@ -99,11 +111,11 @@ pub(crate) async fn show(
                 rule: None,
                 ..key.id(has_end)?
             };
-            records.extend(get_record(&shared, &of_all).await?);
+            records.extend(get_record(shared, &of_all).await?);
         }
-        decide(&shared, (&key, &rule), &records, &mut body).await?;
+        decide(shared, (key, &rule), &records, &mut body).await?;
     }
-    Ok(with_etag(reply::json(&body), newest))
+    Ok(body)
 }
 
 /// Adds to a body what decides a key of one rule, and what it has used.
@@ -147,57 +159,18 @@ pub(crate) async fn put(
 ) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
     let key = KeyAddress::read(path, request.uri().query(), &["wait"])?;
-    caller.check_either(&WRITERS, Some(&key.domain))?;
-    may_write(&shared)?;
+    let operator = operator(&request, &caller);
+    let writer = KeyWriter::new(&shared, operator, key)?;
     let condition = Condition::read(request.headers())?;
-    let audit = Audit::new(&shared, &caller, address(&request));
     let body = read_body(request, &shared).await?;
-    let members: Map<String, Value> =
-        serde_json::from_slice(&body.bytes).map_err(|error| not_an_object(&error))?;
-    let now = shared.limiter.now();
-    let asked = OverrideRequest::read(members, now.wall)
-        .map_err(|wrong| invalid_field(&pointer(wrong.member), wrong.reason))?;
-    let id = key.id(asked.until.is_some())?;
-    let mode = asked.mode;
-    // The domain and the rule are named before anything is said of a condition.
-    check_keys(&shared, &id).map_err(problem)?;
-    let before = get_record(&shared, &id).await?;
-    let other = match condition.needs_other(before.as_ref()) {
-        true => get_record(&shared, &id.counterpart()).await?,
-        false => None,
+    let members = serde_json::from_slice(&body.bytes).map_err(|error| not_an_object(&error))?;
+    let (record, is_new) = writer.set(condition, members).await?;
+    let status = match is_new {
+        true => StatusCode::CREATED,
+        false => StatusCode::OK,
     };
-    let revisions = [before.as_ref(), other.as_ref()].map(revision_of);
-    let expected = condition.of_put(revisions).map_err(changed_meanwhile)?;
-    let wanted = wanted(id, asked, &caller, expected);
-    let change = wanted.check(&shared, now).map_err(problem)?;
-    let changed = shared
-        .change_overrides(std::slice::from_ref(&change), key.wait)
-        .await;
-    let Change::Put { mut record, .. } = change else {
-        return Err(Box::new(Problem::new(ProblemKind::Internal, "no override was made")).into());
-    };
-    let (revisions, _) = match changed {
-        Ok(changed) => changed,
-        Err(error) => {
-            if is_unconfirmed(&error) {
-                audit.note(&record.id, before.as_ref(), Some(&record), None);
-            }
-            return Err(problem(error).into());
-        }
-    };
-    record.revision = revisions.first().copied().flatten().unwrap_or_default();
-    let revision = record.revision;
-    audit.note(&record.id, before.as_ref(), Some(&record), Some(revision));
-    if mode == ChangeMode::Restart {
-        restart(&shared, &record.id, revision).await?;
-    }
-    let in_force = shared.has_in_force(&record, shared.limiter.now().wall);
-    let status = match before {
-        Some(_) => StatusCode::OK,
-        None => StatusCode::CREATED,
-    };
-    let answer = reply::json_with(status, &record_body(&record, in_force));
-    Ok(with_etag(answer, Some(revision)))
+    let answer = reply::json_with(status, &record);
+    Ok(with_etag(answer, Some(record.revision)))
 }
 
 pub(crate) async fn delete(
@@ -207,53 +180,18 @@ pub(crate) async fn delete(
 ) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
     let key = KeyAddress::read(path, request.uri().query(), &["wait", "which"])?;
-    caller.check_either(&WRITERS, Some(&key.domain))?;
-    may_write(&shared)?;
+    let writer = KeyWriter::new(&shared, operator(&request, &caller), key)?;
     let condition = Condition::read(request.headers())?;
-    let audit = Audit::new(&shared, &caller, address(&request));
-    let mut before = Vec::new();
-    for has_end in [false, true] {
-        if key.which.is_none_or(|which| which.has_end() == has_end) {
-            let id = key.id(has_end)?;
-            let record = get_record(&shared, &id).await?;
-            before.push((id, record));
-        }
+    let deleted = writer.delete(condition).await?;
+    Ok(reply::json(&deleted))
+}
+
+/// The caller, and from where it asks.
+fn operator<'a>(request: &Request, caller: &'a Caller) -> Operator<'a> {
+    Operator {
+        caller,
+        from: address(request),
     }
-    if before.iter().all(|(_, record)| record.is_none()) {
-        check_keys(&shared, &key.id(false)?).map_err(problem)?;
-    }
-    let revisions: Vec<u64> = { before.iter() }
-        .map(|(_, record)| revision_of(record.as_ref()))
-        .collect();
-    let expects = condition.of_delete(&revisions).map_err(changed_meanwhile)?;
-    let changes = before.iter().zip(&revisions);
-    let changes: Vec<Change> = changes
-        .map(|((id, _), revision)| Change::Delete {
-            id: id.clone(),
-            expected: expects.then_some(*revision),
-        })
-        .collect();
-    let changed = shared.change_overrides(&changes, key.wait).await;
-    let (revisions, position) = match changed {
-        Ok((revisions, position)) => (revisions, position),
-        Err(error) => {
-            if is_unconfirmed(&error) {
-                for (id, record) in &before {
-                    audit.note(id, record.as_ref(), None, None);
-                }
-            }
-            return Err(problem(error).into());
-        }
-    };
-    for ((id, record), revision) in before.iter().zip(&revisions) {
-        if revision.is_some() {
-            audit.note(id, record.as_ref(), None, *revision);
-        }
-    }
-    Ok(reply::json(&DeletedOverridesBody {
-        deleted: revisions.iter().flatten().count(),
-        revision: position.revision(),
-    }))
 }
 
 /// A list that is asked for.
@@ -315,24 +253,38 @@ pub(crate) async fn list(
 ) -> RouteResult {
     let caller = caller_of_either(&request, &READERS)?;
     let Path(domain) = path.map_err(|error| reply::invalid(error.body_text()))?;
-    caller.check_either(&READERS, Some(&domain))?;
-    let wanted = WantedPage::read(request.uri().query())?;
+    let body = read_page(&shared, &caller, &domain, request.uri().query()).await?;
+    Ok(reply::json(&body))
+}
+
+/// A page of the overrides of a domain, that a query asks for.
+///
+/// # Errors
+/// The problem that the route answers: the caller may not read the domain, the query is wrong, or there is no domain.
+pub(super) async fn read_page(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    domain: &str,
+    query: Option<&str>,
+) -> Result<OverridesBody, Refusal> {
+    caller.check_either(&READERS, Some(domain))?;
+    let wanted = WantedPage::read(query)?;
     let _turn = shared.overrides.list_turn.lock().await;
     let filter = OverrideFilter {
         rule: wanted.rule,
         plan: wanted.plan,
         prefix: wanted.prefix,
-        ..OverrideFilter::domain(&*domain)
+        ..OverrideFilter::domain(domain)
     };
     let store = shared.overrides.store();
     let page = store.list(&filter, wanted.cursor.as_ref(), wanted.most);
     let page = page.await.map_err(|error| problem(error.into()))?;
     let is_empty = page.overrides.is_empty() && page.next.is_none();
-    if is_empty && !shared.limiter.rules().has_domain(&domain) {
+    if is_empty && !shared.limiter.rules().has_domain(domain) {
         let detail = format!("there is no domain `{domain}`, and no override of one");
         return Err(Box::new(Problem::new(ProblemKind::UnknownDomain, detail)).into());
     }
-    let own = Arc::clone(&shared);
+    let own = Arc::clone(shared);
     let work = task::run_blocking(move || {
         let wall = own.limiter.now().wall;
         let records = page.overrides.iter();
@@ -344,7 +296,7 @@ pub(crate) async fn list(
     });
     let interrupted = || Problem::new(ProblemKind::Internal, "the server stops");
     let body = work.await.ok_or_else(|| Box::new(interrupted()))?;
-    Ok(reply::json(&body))
+    Ok(body)
 }
 
 /// An override that a caller wants.
@@ -381,14 +333,15 @@ async fn restart(shared: &Shared, id: &OverrideId, revision: u64) -> Result<(), 
     })
 }
 
-/// Refuses a change on a node of a fleet.
-fn may_write(shared: &Shared) -> Result<(), Box<Problem>> {
+/// Refuses a change by who may not change the domain, and on a node of a fleet.
+pub(super) fn may_write(shared: &Shared, caller: &Caller, domain: &str) -> Result<(), Refusal> {
+    caller.check_either(&WRITERS, Some(domain))?;
     if shared.node.is_none() {
         return Ok(());
     }
     let detail = "this server is a node of a fleet, whose nodes do not share overrides yet: write the numbers into \
                   the rules of the fleet, or run servers over one Redis";
-    Err(Box::new(Problem::new(ProblemKind::NotOnANode, detail)))
+    Err(Box::new(Problem::new(ProblemKind::NotOnANode, detail)).into())
 }
 
 /// The override with this id. One that is damaged is none: it can be written or deleted.

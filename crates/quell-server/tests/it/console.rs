@@ -10,6 +10,7 @@ use crate::harness::{Answer, Fixture, SHOP, connect, request, send};
 
 mod keys;
 mod live;
+mod overrides;
 mod proxies;
 mod routes;
 
@@ -41,6 +42,7 @@ impl Guarded {
             ("ada", vec![Role::Read, Role::Admin], None),
             ("rea", vec![Role::Read], None),
             ("met", vec![Role::Metrics], None),
+            ("pol", vec![Role::Policy], None),
             ("bo", vec![Role::Read], Some(vec!["bank".to_owned()])),
         ] {
             text += &password_entry(name.parse().unwrap(), PASSWORD, roles, domains).unwrap();

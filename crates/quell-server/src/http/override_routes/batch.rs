@@ -34,8 +34,7 @@ pub(in crate::http) async fn batch(
 ) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
     let (domain, wait) = read_parameters(request.uri().query())?;
-    caller.check_either(&WRITERS, Some(&domain))?;
-    may_write(&shared)?;
+    may_write(&shared, &caller, &domain)?;
     let from = address(&request);
     let bounds = shared.bodies(MAX_OVERRIDE_BATCH_BYTES);
     let body = body::read_lines(request, bounds).await?;

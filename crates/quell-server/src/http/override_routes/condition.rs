@@ -9,7 +9,7 @@ use crate::http::reply;
 
 /// Condition of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
+pub(in crate::http) enum Condition {
     /// None.
     Nothing,
     /// `If-None-Match: *`: there is no override.

@@ -15,7 +15,7 @@ use crate::overrides::WhichOverride;
 
 /// A key, and what is asked beside it.
 #[derive(Debug)]
-pub(super) struct KeyAddress {
+pub(in crate::http) struct KeyAddress {
     pub(super) domain: Arc<str>,
     /// `None` for every rule.
     pub(super) rule: Option<Arc<str>>,
@@ -30,6 +30,25 @@ pub(super) struct KeyAddress {
 const RESERVED: [&str; 2] = ["wait", "which"];
 
 impl KeyAddress {
+    /// The address of a key, or of the one of its overrides that is named. The rule `*` is every rule.
+    pub(in crate::http) fn new(
+        domain: &str,
+        rule: &str,
+        entries: &BTreeMap<&str, &str>,
+        which: Option<WhichOverride>,
+    ) -> Self {
+        let entries = entries.iter();
+        Self {
+            domain: domain.into(),
+            rule: (rule != "*").then(|| rule.into()),
+            entries: entries
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+            wait: None,
+            which,
+        }
+    }
+
     /// Reads an address that may have these of the reserved parameters.
     pub(super) fn read(
         path: KeyPath,
@@ -37,13 +56,7 @@ impl KeyAddress {
         reserved: &[&str],
     ) -> Result<Self, Box<Problem>> {
         let Path((domain, rule)) = path.map_err(|error| reply::invalid(error.body_text()))?;
-        let mut address = Self {
-            domain: domain.into(),
-            rule: (rule != "*").then(|| rule.into()),
-            entries: Vec::new(),
-            wait: None,
-            which: None,
-        };
+        let mut address = Self::new(&domain, &rule, &BTreeMap::new(), None);
         for (name, value) in parameters(query) {
             match &*name {
                 name if RESERVED.contains(&name) && !reserved.contains(&name) => {

@@ -10,8 +10,14 @@ use super::{Guarded, LIVE};
 /// Roles that a page about changed rules needs, since it shows them.
 const EDITOR: &[Role] = &[Role::Read, Role::Admin];
 
+/// Roles of which one is enough to see overrides.
+const OVERRIDE_READER: &[Role] = &[Role::Read, Role::Policy, Role::Admin];
+
+/// Roles of which one is enough to change them.
+const OVERRIDE_WRITER: &[Role] = &[Role::Policy, Role::Admin];
+
 /// Every route: method, target, form, and the roles that it needs; none: it is for everybody.
-const ROUTES: [(&str, &str, &str, &[Role]); 20] = [
+const ROUTES: [(&str, &str, &str, &[Role]); 24] = [
     ("GET", "/console", "", &[Role::Read]),
     ("GET", "/console/history.json", "", &[Role::Read]),
     ("GET", "/console/history.json?span=day", "", &[Role::Read]),
@@ -35,6 +41,25 @@ const ROUTES: [(&str, &str, &str, &[Role]); 20] = [
         "domain=shop&rule=strict&entries=user%3Deve&action=forgive",
         &[Role::Admin],
     ),
+    ("GET", "/console/overrides", "", OVERRIDE_READER),
+    (
+        "GET",
+        "/console/overrides?domain=shop&rule=login",
+        "",
+        OVERRIDE_READER,
+    ),
+    (
+        "GET",
+        "/console/overrides/key?domain=shop&rule=login&entries=user%3Deve",
+        "",
+        OVERRIDE_READER,
+    ),
+    (
+        "POST",
+        "/console/overrides/key",
+        "domain=shop&rule=login&entries=user%3Deve&action=set&numbers=unlimited",
+        OVERRIDE_WRITER,
+    ),
     ("GET", "/console/", "", &[]),
     ("GET", "/console/login", "", &[]),
     ("POST", "/console/login", "name=eve&password=x", &[]),
@@ -44,6 +69,15 @@ const ROUTES: [(&str, &str, &str, &[Role]); 20] = [
     ("POST", "/console/logout", "", &[]),
 ];
 
+/// Returns true if who has these roles may use a route that needs those.
+fn may(has: &[Role], needed: &[Role]) -> bool {
+    let is_had = |role: &Role| has.contains(role);
+    match needed {
+        OVERRIDE_READER | OVERRIDE_WRITER => needed.iter().any(is_had),
+        _ => needed.iter().all(is_had),
+    }
+}
+
 #[test]
 fn a_page_needs_its_role_by_a_session_or_a_token() {
     let guarded = Guarded::new("");
@@ -51,6 +85,7 @@ fn a_page_needs_its_role_by_a_session_or_a_token() {
         ("ada", &[Role::Read, Role::Admin][..]),
         ("rea", &[Role::Read]),
         ("met", &[Role::Metrics]),
+        ("pol", &[Role::Policy]),
     ];
     let people = people.map(|(name, roles)| (guarded.log_in(name), roles));
     for (method, target, form, needed) in ROUTES {
@@ -77,14 +112,14 @@ fn a_page_needs_its_role_by_a_session_or_a_token() {
         }
         for (cookie, roles) in &people {
             let answer = ask(cookie);
-            match needed.iter().all(|needed| roles.contains(needed)) {
+            match may(roles, needed) {
                 true => assert!(is_fine(answer.status), "{what}: {answer:?}"),
                 false => assert_eq!(answer.status, 403, "{what}: {answer:?}"),
             }
         }
         for (role, token) in &guarded.tokens {
             let answer = ask(&format!("Authorization: Bearer {}\r\n", token.text()));
-            match needed.iter().all(|needed| needed == role) {
+            match may(&[*role], needed) {
                 true => assert!(is_fine(answer.status), "{what} of {role}: {answer:?}"),
                 false => assert_eq!(answer.status, 403, "{what} of {role}: {answer:?}"),
             }
