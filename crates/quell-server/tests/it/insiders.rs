@@ -111,7 +111,7 @@ const INSIDERS: [Insider; 10] = [
             "GET /v1/overrides/shop",
             "GET /v1/overrides/shop/login",
         ],
-        commands: &[],
+        commands: &["QUELL.OVERRIDE GET shop login user a"],
     },
     Insider {
         row: "a token with `read`",
@@ -126,7 +126,7 @@ const INSIDERS: [Insider; 10] = [
             "GET /v1/overrides/shop",
             "GET /v1/overrides/shop/login",
         ],
-        commands: &["CLIENT LIST"],
+        commands: &["CLIENT LIST", "QUELL.OVERRIDE GET shop login user a"],
     },
     Insider {
         row: "a token with `admin`",
@@ -142,7 +142,10 @@ const INSIDERS: [Insider; 10] = [
             "DELETE /v1/overrides/shop/login",
             "POST /v1/overrides/batch",
         ],
-        commands: &[],
+        commands: &[
+            "QUELL.OVERRIDE GET shop login user a",
+            "QUELL.OVERRIDE DEL shop login user a",
+        ],
     },
     Insider {
         row: "a token with `admin`",
@@ -160,7 +163,10 @@ const INSIDERS: [Insider; 10] = [
             "DELETE /v1/overrides/shop/login",
             "POST /v1/overrides/batch",
         ],
-        commands: &[],
+        commands: &[
+            "QUELL.OVERRIDE GET shop login user a",
+            "QUELL.OVERRIDE DEL shop login user a",
+        ],
     },
     Insider {
         row: "a token with `policy`",
@@ -173,7 +179,10 @@ const INSIDERS: [Insider; 10] = [
             "DELETE /v1/overrides/shop/login",
             "POST /v1/overrides/batch",
         ],
-        commands: &[],
+        commands: &[
+            "QUELL.OVERRIDE GET shop login user a",
+            "QUELL.OVERRIDE DEL shop login user a",
+        ],
     },
     Insider {
         row: "a token with `metrics`",

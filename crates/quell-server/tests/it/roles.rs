@@ -233,7 +233,7 @@ impl Guarded {
                     is_stranger && need != Need::Nothing,
                     "{what}"
                 );
-                let is_anothers = matches!(need, Need::Role(needed) if needed != *role);
+                let is_anothers = matches!(need, Need::Role(needed) if !needed.contains(role));
                 assert_eq!(has("-NOPERM"), !is_stranger && is_anothers, "{what}");
             }
         }

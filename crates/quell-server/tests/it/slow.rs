@@ -17,7 +17,7 @@ pub(crate) const IMPATIENT: &str = "header_timeout = '4s'\nbody_timeout = '4s'\n
 
 /// A server on which nobody may leave answers unread, while a busy machine has time for its requests.
 pub(crate) const HASTY_READERS: &str =
-    "idle_timeout = '2s'\nstall_timeout = '2s'\nmax_buffer_bytes = 4000000";
+    "idle_timeout = '2s'\nstall_timeout = '2s'\nmax_buffer_bytes = 8000000";
 
 /// Addresses of its listeners.
 const PLACES: [&str; 2] = [
