@@ -17,7 +17,7 @@ use quell_core::time::Now;
 
 use crate::in_micros::InMicros;
 use crate::model::{Carries, ModelStore};
-use crate::rules::{Random, permits_and_budgets, random_rules, two_limits, with_permits};
+use crate::rules::{Random, permits_and_budgets, steady_rules, two_limits, with_permits};
 use crate::{
     VerdictResult, end, is_remembered, later, limit_set, limiter, limiter_by, random_action,
     random_query, start,
@@ -400,6 +400,6 @@ fn rungs_of<S: HoldStore>(limiter: &Limiter<S>, query: &Query<'_>, now: Now) -> 
 }
 
 pub(crate) fn rules(random: &mut Random, can_learn: bool) -> Vec<DomainRules> {
-    let rules = random_rules(random);
+    let rules = steady_rules(random);
     with_permits(random, rules, can_learn)
 }

@@ -55,7 +55,7 @@ pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
 pub use overrides::{overrides_as_model, overrides_as_model_in_micros};
-use rules::{Random, random_budgets, random_rules};
+use rules::{Random, random_budgets, random_rules, steady_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
 pub use scripted::ScriptedStore;
 pub use warming::warms_as_model_in_micros;
@@ -124,7 +124,7 @@ pub async fn remembers_as_model<S: AdminStore>(
         model,
         seed,
         steps,
-        (random_rules, 40),
+        (steady_rules, 40),
         is_remembered,
     )
     .await;
@@ -219,19 +219,12 @@ pub async fn same_as_model_in_micros<S: AdminStore>(
 pub async fn same_as_model_over_places<S: AdminStore>(store: S, seed: u64, steps: usize) {
     let model = InMicros(ModelStore::new(Carries::AtOnce));
     let subject = limiter(store, start());
-    let without_overrides = |random: &mut Random| {
-        let mut domains = random_rules(random);
-        for rule in domains.iter_mut().flat_map(|domain| &mut domain.rules) {
-            rule.overrides.clear();
-        }
-        domains
-    };
     same_as(
         subject,
         model,
         seed,
         steps,
-        (without_overrides, 40),
+        (steady_rules, 40),
         VerdictResult::eq,
     )
     .await;

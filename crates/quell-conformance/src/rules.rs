@@ -117,6 +117,16 @@ pub(crate) fn random_rules(random: &mut Random) -> Vec<DomainRules> {
     vec![DomainRules::new("d", rules)]
 }
 
+/// The same rules without overrides: a key has the same numbers for all of its calls. Where refusals are remembered or
+/// given back, or holds are made, an algorithm that changes from call to call would show what no rules file can say.
+pub(crate) fn steady_rules(random: &mut Random) -> Vec<DomainRules> {
+    let mut rules = random_rules(random);
+    for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
+        rule.overrides.clear();
+    }
+    rules
+}
+
 /// The same rules, some of which have permits, grant on credit, or release what expires; a few learn
 /// their number of permits, if the store can.
 pub(crate) fn with_permits(

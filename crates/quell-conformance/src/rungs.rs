@@ -21,7 +21,7 @@ use quell_core::policy::Rung;
 use quell_core::rule::{DomainRules, Effect, Rule};
 
 use crate::model::ModelStore;
-use crate::rules::{Random, random_rules};
+use crate::rules::{Random, random_rules, steady_rules, with_permits};
 use crate::{Lines, VerdictResult, holds, limiter, same_as, start};
 
 /// The rungs of the rules in a trace.
@@ -91,7 +91,7 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
         if let Rungs::All(_) = rungs {
             return rungs.put(holds::rules(random, can_learn));
         }
-        let mut rules = rungs.put(random_rules(random));
+        let mut rules = rungs.put(steady_rules(random));
         for rule in rules.iter_mut().flat_map(|domain| &mut domain.rules) {
             rule.shadow = false;
             without_bans_and_delays(rule);
@@ -120,7 +120,10 @@ pub async fn rungs_hold_as_model<S: HoldStore + AdminStore>(
 /// As [`holds_as_model`](crate::holds_as_model).
 pub async fn rungs_reserve_as_model<S: HoldStore + AdminStore>(store: S, seed: u64, steps: usize) {
     let (random, subject) = (Random::new(seed), limiter(store, start()));
-    let rules = |random: &mut Random, can_learn| Rungs::InTurn.put(holds::rules(random, can_learn));
+    let rules = |random: &mut Random, can_learn| {
+        let rules = random_rules(random);
+        Rungs::InTurn.put(with_permits(random, rules, can_learn))
+    };
     let (model, is_same) = (ModelStore::local_first(), VerdictResult::eq);
     holds::holds_as(subject, model, random, steps, Lines::Once, rules, is_same).await;
 }

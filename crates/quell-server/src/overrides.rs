@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell::override_store::{
-    AppliedChange, EmbeddedOverrides, OverrideId, OverrideStore, OverrideStoreError, Position,
-    StoredNumbers, StoredOverride,
+    AppliedChange, OverrideId, OverrideStore, OverrideStoreError, Position, StoredNumbers,
+    StoredOverride,
 };
 use quell::{KeyOverride, OverrideRank, Span};
 use quell_core::rule::{Effect, RuleSet, StoredEffect};
@@ -26,11 +26,14 @@ use crate::shared::Shared;
 
 mod chain;
 mod follow;
+mod lazy;
 mod record;
 mod request;
 mod write;
 
 pub(crate) use chain::chain;
+use lazy::LazyOverrides;
+
 pub(crate) use follow::{follow, load};
 pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
@@ -60,10 +63,9 @@ impl Overrides {
     /// The overrides where `config` has states: in the shared store, in the data directory, or in memory. Reads a
     /// file.
     pub(crate) fn open(config: &Config) -> Result<Self, OverrideStoreError> {
-        let store: Arc<dyn OverrideStore> = match (&config.store, &config.data_dir) {
-            (Some(url), _) => Arc::new(RedisOverrides::new(url)),
-            (None, Some(directory)) => Arc::new(EmbeddedOverrides::open(directory)?),
-            (None, None) => Arc::new(EmbeddedOverrides::in_memory()?),
+        let store: Arc<dyn OverrideStore> = match &config.store {
+            Some(url) => Arc::new(RedisOverrides::new(url)),
+            None => Arc::new(LazyOverrides::new(config.data_dir.clone())?),
         };
         Ok(Self {
             store,
