@@ -26,9 +26,16 @@ pub(super) struct LazyOverrides {
 struct LazyFile {
     directory: Option<PathBuf>,
     store: OnceLock<EmbeddedOverrides>,
+    /// Position of the store when it was made, of which others have seen that it was not there.
+    begin: OnceLock<Position>,
     /// One who opens at a time.
     opening: Mutex<()>,
     is_open: watch::Sender<bool>,
+}
+
+/// The position of a store that is not there: whoever has seen it has seen everything, until there is one.
+fn nothing() -> Position {
+    Position::new("nothing".into(), 0, 0)
 }
 
 impl LazyOverrides {
@@ -43,6 +50,7 @@ impl LazyOverrides {
             file: Arc::new(LazyFile {
                 directory,
                 store: OnceLock::new(),
+                begin: OnceLock::new(),
                 opening: Mutex::new(()),
                 is_open: watch::Sender::new(false),
             }),
@@ -69,7 +77,7 @@ impl LazyFile {
             .directory
             .as_ref()
             .map(|directory| directory.join(FILE));
-        let is_new = path.as_ref().is_some_and(|path| !path.exists());
+        let is_new = path.as_ref().is_none_or(|path| !path.exists());
         let options = EmbeddedOptions {
             directory: self.directory.clone(),
             ..EmbeddedOptions::default()
@@ -79,6 +87,9 @@ impl LazyFile {
                 std::fs::remove_file(path).ok();
             }
         })?;
+        if is_new {
+            self.begin.get_or_init(|| opened.synced());
+        }
         if self.store.set(opened).is_ok() {
             self.is_open.send_replace(true);
         }
@@ -94,7 +105,7 @@ impl OverrideStore for LazyOverrides {
     fn position(&self) -> Reply<'_, Position> {
         match self.store() {
             Some(store) => store.position(),
-            None => Box::pin(async { Ok(Position::default()) }),
+            None => Box::pin(async { Ok(nothing()) }),
         }
     }
 
@@ -144,13 +155,32 @@ impl OverrideStore for LazyOverrides {
     }
 
     fn changes<'a>(&'a self, since: &'a Position, most: usize) -> Reply<'a, Changes> {
+        let has_seen = *since == nothing();
         match self.store() {
-            Some(store) => store.changes(since, most),
-            None => Box::pin(async {
-                Ok(Changes::Since {
-                    changes: Vec::new(),
-                    position: Position::default(),
-                    newest: 0,
+            Some(store) => {
+                let Some(begin) = self.file.begin.get().filter(|_| has_seen) else {
+                    return store.changes(since, most);
+                };
+                Box::pin(async move {
+                    Ok(match store.changes(begin, most).await? {
+                        // It is there, and nothing in it yet.
+                        Changes::Since { changes, .. } if changes.is_empty() => Changes::Since {
+                            changes,
+                            position: nothing(),
+                            newest: 0,
+                        },
+                        changes => changes,
+                    })
+                })
+            }
+            None => Box::pin(async move {
+                Ok(match has_seen {
+                    true => Changes::Since {
+                        changes: Vec::new(),
+                        position: nothing(),
+                        newest: 0,
+                    },
+                    false => Changes::TooOld,
                 })
             }),
         }
@@ -201,7 +231,12 @@ mod tests {
         let id = put().id().clone();
         assert_eq!(lazy.get(&id).await, Ok(None));
         assert_eq!(lazy.all(None, 10).await, Ok(Page::default()));
+        assert_eq!(
+            lazy.changes(&Position::default(), 10).await,
+            Ok(Changes::TooOld)
+        );
         let seen = lazy.position().await.unwrap();
+        assert_ne!(lazy.changes(&seen, 10).await, Ok(Changes::TooOld));
         assert!(!file.exists());
         let wait = lazy.wait(&seen);
         let changes = [put()];
@@ -211,7 +246,11 @@ mod tests {
             "{written:?}"
         );
         assert!(file.exists());
-        assert_eq!(lazy.changes(&seen, 10).await, Ok(Changes::TooOld));
+        let since = lazy.changes(&seen, 10).await;
+        let Ok(Changes::Since { changes, .. }) = since else {
+            panic!("who saw nothing has missed nothing: {since:?}");
+        };
+        assert_eq!(changes.len(), 1);
         drop(lazy);
         let again = LazyOverrides::new(directory()).unwrap();
         assert!(again.get(&id).await.unwrap().is_some());
@@ -228,6 +267,6 @@ mod tests {
             matches!(written, Err(OverrideStoreError::NoAnswer(_))),
             "{written:?}"
         );
-        assert_eq!(lazy.position().await, Ok(Position::default()));
+        assert_eq!(lazy.position().await, Ok(nothing()));
     }
 }

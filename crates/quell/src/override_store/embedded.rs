@@ -172,6 +172,12 @@ impl EmbeddedOverrides {
         EmbeddedOptions::default().open()
     }
 
+    /// Position after what was synced last.
+    #[must_use]
+    pub fn synced(&self) -> Position {
+        self.newest.borrow().clone()
+    }
+
     /// Reads aside from calls.
     fn read<T: Send + 'static>(
         &self,
