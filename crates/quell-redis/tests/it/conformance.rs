@@ -42,7 +42,7 @@ async fn random_traces_have_the_same_answers_as_among_many_processes() {
 #[tokio::test]
 async fn overrides_of_keys_have_the_answers_of_the_model() {
     let server = Server::start(&[]);
-    for seed in seeds(16) {
+    for seed in seeds(6) {
         let name = format!("overrides-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         overrides_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
