@@ -331,7 +331,7 @@ impl HttpResponse {
         serde_json::from_str(&self.text).ok().filter(|_| is_problem)
     }
 
-    /// What the server says against the question itself: it knows nothing of what was asked about.
+    /// The server's objection to the question itself: it knows nothing of what was asked about.
     pub(crate) fn wrong_question(&self) -> Option<String> {
         let problem = self
             .problem()

@@ -44,14 +44,14 @@ impl Serialize for Deletion<'_> {
     }
 }
 
-/// How far a server went.
+/// Progress of a server with the batches of an import.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     /// Changes of batches that were made: the first so many of all.
     pub(super) made: usize,
     /// The newest revision of the store; 0 if nothing was sent.
     pub(super) revision: u64,
-    /// What is wrong with changes of the next batch, by their numbers, from 0. Nothing of that batch was made.
+    /// Mistakes in changes of the next batch, by their numbers, from 0. Nothing of that batch was made.
     pub(super) refused: Vec<(usize, String)>,
 }
 

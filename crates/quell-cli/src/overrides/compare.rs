@@ -11,7 +11,7 @@ use super::file::ImportFile;
 use super::row::{OverrideName, Row};
 use crate::client::Client;
 
-/// What of a file and the server differs. Numbers are those of the file's rows.
+/// Differences between a file and the server. Numbers are those of the file's rows.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     /// Rows that the server does not have.

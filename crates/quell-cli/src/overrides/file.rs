@@ -40,7 +40,7 @@ pub(super) struct ImportFile {
     pub(super) rows: Vec<Row>,
     /// The line of each.
     lines: Vec<usize>,
-    /// How many are over.
+    /// Number of rows whose time is over.
     pub(super) over: usize,
     columns: Columns,
 }
@@ -198,7 +198,7 @@ impl ImportFile {
         self.lines.get(index).copied().unwrap_or_default()
     }
 
-    /// What the server says of a row, with its place in the file.
+    /// The server's message about a row, with its place in the file.
     pub(super) fn problem(&self, index: usize, detail: &str) -> Problem {
         let (field, message) = in_numbers(detail);
         let place = (self.line(index), self.columns.number(field));
