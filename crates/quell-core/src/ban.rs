@@ -7,8 +7,10 @@
 //!
 //! A ban by an operator is the same record without counting, so any key can have one.
 //!
-//! Kept: the instants of at most `after - 1` refusals, the end and length of the last ban, the
-//! level, and since when the key has been quiet.
+//! Kept: until when each of at most `after - 1` refusals counts, the end and length of the last ban, the
+//! level, and since when the key has been quiet. A refusal counts for the `within` of the numbers that it was
+//! decided by, also where others of the same rule (a plan, an override) apply to the key before it is over, so
+//! that a store may forget a key without knowing them.
 //!
 //! Example, `after: 3, within: 10m, for: [1m, 10m]`: after refusals at 0 s, 1 s and 2 s, the third says
 //! `banned` with a `retry_after` of at least 60 s. From 62 s on the limit decides again. Three more
@@ -35,7 +37,7 @@ pub const MAX_STEPS: usize = 32;
 /// Refusals and bans of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BanRecord {
-    /// Refusals that count towards the next ban, oldest first.
+    /// For each refusal that counts towards the next ban, until when it does.
     pub refusals: Vec<Monotonic>,
     /// The end of the last ban; the origin if there was none.
     pub until: Monotonic,
@@ -138,18 +140,18 @@ impl Ban {
     pub(crate) fn clamp(record: &mut BanRecord, now: Monotonic) {
         record.until = record.until.min(now.saturating_add(record.length));
         record.quiet_since = record.quiet_since.min(record.until.max(now));
-        for refusal in &mut record.refusals {
-            *refusal = (*refusal).min(now);
-        }
     }
 
     /// Brings a clamped `record` to `now`: forgets refusals past `within` and steps down after quiet
     /// times.
     pub(crate) fn settle(&self, record: &mut BanRecord, now: Monotonic) {
         record.level = record.level.min(self.highest());
-        record
-            .refusals
-            .retain(|refusal| now.since(*refusal) < self.within);
+        let latest = now.saturating_add(self.within);
+        record.refusals.retain_mut(|end| {
+            // Nor does a clock that went back prolong what a refusal counts.
+            *end = (*end).min(latest);
+            *end > now
+        });
         let length = record.length.as_nanos();
         if record.level > 0 && length > 0 {
             let steps = now.since(record.quiet_since).as_nanos() / length;
@@ -169,7 +171,7 @@ impl Ban {
     pub(crate) fn refuse(&self, record: &mut BanRecord, now: Monotonic) -> Option<Duration> {
         record.quiet_since = now;
         if record.refusals.len() + 1 < self.after as usize {
-            record.refusals.push(now);
+            record.refusals.push(now.saturating_add(self.within));
             return None;
         }
         let step = (record.level as usize).min(self.durations.len() - 1);
@@ -183,10 +185,9 @@ impl Ban {
     }
 
     /// Time until `record` is equivalent to no record.
-    pub(crate) fn time_to_rest(&self, record: &BanRecord, now: Monotonic) -> Duration {
-        let refusals = record.refusals.iter().max().map_or(Duration::ZERO, |last| {
-            last.saturating_add(self.within).since(now)
-        });
+    pub(crate) fn time_to_rest(record: &BanRecord, now: Monotonic) -> Duration {
+        let refusals = record.refusals.iter().max();
+        let refusals = refusals.map_or(Duration::ZERO, |end| end.since(now));
         let quiet = record
             .quiet_since
             .saturating_add(record.length.saturating_mul(record.level))

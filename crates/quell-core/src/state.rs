@@ -77,7 +77,7 @@ impl State {
     pub fn time_to_own_rest(&self, limit: &Limit, now: Now) -> Duration {
         let used = self.reset_after(&limit.engine(), &At::plain(now));
         match (&self.ban, limit.ban()) {
-            (Some(record), Some(ban)) => used.max(ban.time_to_rest(record, now.monotonic)),
+            (Some(record), Some(_)) => used.max(Ban::time_to_rest(record, now.monotonic)),
             (Some(record), None) => used.max(record.until.since(now.monotonic)),
             (None, _) => used,
         }

@@ -2,7 +2,7 @@ local function rest_of_ban(ask, ban)
   if not ban then return 0 end
   local left = max(ban.till - mono, 0)
   if not ask.limit.bans then return left end
-  for _, at in ipairs(ban.refusals) do left = max(left, at + ask.within - mono) end
+  for _, till in ipairs(ban.refusals) do left = max(left, till - mono) end
   return max(left, ban.quiet + ban.length * ban.level - mono)
 end
 
@@ -13,14 +13,13 @@ local function settle_ban(ask, ban, only_clamps)
   local quiet = min(ban.quiet, max(till, mono))
   local late = till ~= ban.till or quiet ~= ban.quiet
   ban.till, ban.quiet = till, quiet
-  for i, at in ipairs(ban.refusals) do
-    if at > mono then ban.refusals[i], late = mono, true end
-  end
   if only_clamps or not ask.limit.bans then return late end
   ban.level = min(ban.level, ask.steps)
   local kept = {}
-  for _, at in ipairs(ban.refusals) do
-    if mono - at < ask.within then insert(kept, at) end
+  for _, till in ipairs(ban.refusals) do
+    local clamped = min(till, mono + ask.within)
+    late = late or clamped < till
+    if clamped > mono then insert(kept, clamped) end
   end
   ban.refusals = kept
   if ban.level > 0 and ban.length > 0 and mono > ban.quiet then
@@ -30,11 +29,11 @@ local function settle_ban(ask, ban, only_clamps)
   return late
 end
 
--- Counts a refusal; returns whether it starts a ban.
+-- Counts a refusal, for the time of the limit that refused; returns whether it starts a ban.
 local function refuse(ask, ban)
   ban.quiet = mono
   if #ban.refusals + 1 < ask.after then
-    insert(ban.refusals, mono)
+    insert(ban.refusals, mono + ask.within)
     return false
   end
   ban.length = ask.lengths[min(ban.level + 1, ask.steps)]

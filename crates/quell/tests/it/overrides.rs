@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::ManualClock;
+use quell::limit::Ban;
 use quell::rule::{DomainRules, Effect, Plans, Rule, StoredEffect};
 use quell::store::memory::MemoryStore;
 use quell::{KeyOverride, Limit, Limiter, OverrideRank, Query, Span, Verdict};
@@ -17,11 +18,12 @@ fn wall(seconds: u64) -> Wall {
     Wall::from_nanos(START + seconds * SECOND)
 }
 
-/// `12` a window of an hour, `unlimited`, `refuse`, or a plan such as `gold`.
+/// `12` a window of an hour, `unlimited`, `refuse`, `hasty` to ban, or a plan such as `gold`.
 fn read(_: &str, _: &str, text: &str) -> Option<StoredEffect> {
     Some(match text {
         "unlimited" => StoredEffect::Effect(Effect::Unlimited),
         "refuse" => StoredEffect::Effect(Effect::Refuse),
+        "hasty" => StoredEffect::Effect(banning(7)),
         _ => match text.parse() {
             Ok(limit) => StoredEffect::Effect(hourly(limit)),
             Err(_) => StoredEffect::Plan(Arc::from(text)),
@@ -32,6 +34,13 @@ fn read(_: &str, _: &str, text: &str) -> Option<StoredEffect> {
 fn hourly(limit: u64) -> Effect {
     let hour = Duration::from_secs(3_600);
     Effect::Limit(Limit::fixed_window(limit, hour).build().unwrap())
+}
+
+/// One call an hour; two refusals within so long are a ban.
+fn banning(within: u64) -> Effect {
+    let hour = Duration::from_secs(3_600);
+    let ban = Ban::new(2, Some(Duration::from_secs(within)), vec![hour]).unwrap();
+    Effect::Limit(Limit::fixed_window(1, hour).build().unwrap().with_ban(ban))
 }
 
 struct Shop {
@@ -135,6 +144,33 @@ fn a_boost_begins_and_ends_at_its_instants_and_use_is_kept() {
     assert!(!shop.ask("acme", None, 1).is_allow());
     shop.at(3_600);
     assert_eq!(shop.left("acme"), Some((10, 9)));
+}
+
+/// Whether the store has dropped the key in between, or not.
+#[test]
+fn a_refusal_counts_towards_a_ban_as_long_as_the_numbers_say_that_refused_it() {
+    for sweeps in [false, true] {
+        let shop = Shop::new();
+        shop.limiter.set_rules(rules(banning(3_600))).unwrap();
+        shop.put(
+            "acme",
+            OverrideRank::RuleBoost,
+            &[(None, Some(6), "hasty"), (Some(9), None, "hasty")],
+        );
+        let banned = |seconds| {
+            shop.at(seconds);
+            let verdict = shop.ask("acme", None, 2);
+            assert!(!verdict.is_allow());
+            verdict.decisions[0].decision.banned
+        };
+        assert!(!banned(0), "counts until 7");
+        shop.at(8);
+        let store = shop.limiter.store();
+        let parts = if sweeps { store.shard_count() } else { 0 };
+        assert_eq!(store.sweep(parts, shop.limiter.now()), parts.min(1));
+        assert!(!banned(8), "the first one, which counts for an hour");
+        assert!(banned(1_000), "also under other numbers");
+    }
 }
 
 #[test]
