@@ -127,7 +127,8 @@ fn leaky_bucket_paces_at_its_rate() {
     let took = start.elapsed();
     assert!(report.contains("Complete requests:      10\n"), "{report}");
     assert_eq!(refused(&report), 0, "{report}");
-    let shortest = Duration::from_millis(9 * 50);
+    // The limiter's clock may run a little faster than this one.
+    let shortest = Duration::from_millis(9 * 50 - 5);
     assert!(took >= shortest, "ten calls, 50 ms apart, in {took:?}");
 }
 
