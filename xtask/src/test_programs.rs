@@ -18,9 +18,9 @@ use crate::terminal;
 
 /// Programs that start servers, with their number of threads, the longest first. They run two at a time.
 const WAITING: [(&str, &str); 4] = [
-    ("quell-cli it", "6"),
-    ("quell-redis it", "5"),
-    ("quell-server it", "6"),
+    ("quell-cli it", "8"),
+    ("quell-redis it", "8"),
+    ("quell-server it", "8"),
     ("quell-coordinator it", "8"),
 ];
 
