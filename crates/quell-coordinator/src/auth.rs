@@ -166,6 +166,7 @@ impl Gate for CoordinatorAuth {
         };
         let role = match wants {
             Permission::FleetService => Role::Node,
+            Permission::ChangeOverrides => Role::Policy,
             Permission::Read => Role::Read,
             Permission::Operate => Role::Admin,
             Permission::Metrics => Role::Metrics,

@@ -1,5 +1,6 @@
 //! Reason why a coordinator does not start, or ends by itself.
 
+use quell::override_store::OverrideStoreError;
 use quell::rule_store::RuleStoreError;
 use quell_host::access::CredentialsError;
 use quell_host::config::ConfigError;
@@ -55,6 +56,9 @@ pub enum ServeError {
     /// The file of the fleet cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The file of stored overrides cannot be used.
+    #[error("cannot read the stored overrides")]
+    Overrides(#[source] OverrideStoreError),
     /// The coordinator cannot start.
     #[error(transparent)]
     Start(#[from] StartError),

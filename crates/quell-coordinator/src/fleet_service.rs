@@ -13,18 +13,20 @@ use std::time::Duration;
 
 use axum::Router;
 use prost::Message as _;
+use quell::override_store::{MAX_OVERRIDE_PAGE_BYTES, OverrideStore};
 use quell::rule_store::Head;
 use quell::{KeyedLimiter, Limit};
 use quell_fleet::proto;
+use quell_fleet::proto::override_call::Kind as CallKind;
 use quell_fleet::proto::response::Kind;
 use quell_fleet::proto::{NodeSeen, RulesSeen};
 use quell_fleet::service::{Fleet, FleetServer};
-use quell_fleet::wire;
-use quell_fleet::wire_rules;
+use quell_fleet::{wire, wire_overrides, wire_rules};
+use quell_host::health::Phase;
 use quell_host::task;
 use quell_shares::message::{Join, NoSeat, Request, Response};
 use quell_shares::plan::{MemberId, Name};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -68,12 +70,25 @@ const MAX_CREDENTIALS: usize = 10_000;
 /// Delay before a process whose join is one too many joins again: many would ask in vain.
 const JOIN_AGAIN: Duration = Duration::from_secs(5);
 
+/// The bytes of a call about overrides that waits, or of one that asks for little.
+const SMALL_CALL: usize = 8 * 1_024;
+
 /// The service of members.
 #[derive(Clone, Debug)]
 pub struct FleetService {
     service: Service,
     gate: Arc<dyn Gate>,
     joins: Arc<Joins>,
+    overrides: Option<KeptOverrides>,
+}
+
+/// The stored overrides that a coordinator keeps for its nodes.
+#[derive(Clone, Debug)]
+pub struct KeptOverrides {
+    /// The store.
+    pub store: Arc<dyn OverrideStore>,
+    /// Whether the coordinator runs: calls that wait end when it stops.
+    pub phase: watch::Receiver<Phase>,
 }
 
 /// The joins of each credential.
@@ -120,13 +135,19 @@ impl Joins {
 
 impl FleetService {
     /// The gRPC service of the coordinator that `service` leads to, at all paths. The messages of all streams may take
-    /// so many bytes together while they come in.
-    pub fn server(service: Service, gate: Arc<dyn Gate>, buffer_bytes: usize) -> Router {
+    /// so many bytes together while they come in. Without `overrides` nodes have none.
+    pub fn server(
+        service: Service,
+        gate: Arc<dyn Gate>,
+        buffer_bytes: usize,
+        overrides: Option<KeptOverrides>,
+    ) -> Router {
         let joins = Arc::new(Joins::new());
         let server = FleetServer::new(Self {
             service,
             gate,
             joins,
+            overrides,
         });
         Router::new().fallback_service(Budgeted::new(server, Budget::new(buffer_bytes)))
     }
@@ -171,6 +192,47 @@ impl Fleet for FleetService {
         };
         task::spawn(visit.run());
         Ok(tonic::Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn overrides(
+        &self,
+        request: tonic::Request<proto::OverrideCall>,
+    ) -> Result<tonic::Response<proto::OverrideAnswer>, Status> {
+        let (metadata, extensions, call) = request.into_parts();
+        let headers = metadata.into_headers();
+        let credentials = Credentials::new(&headers, extensions.get::<Peer>());
+        let changes = wire_overrides::changes_of(&call);
+        let wants = match changes {
+            0 => Permission::FleetService,
+            _ => Permission::ChangeOverrides,
+        };
+        let visitor = self.gate.admit(credentials.shown(), wants)?;
+        let Some(KeptOverrides { store, mut phase }) = self.overrides.clone() else {
+            let text = "this coordinator keeps no overrides";
+            return Err(Status::failed_precondition(text));
+        };
+        // An answer is made of records that take about as much as their text.
+        let most = match &call.kind {
+            Some(CallKind::List(_) | CallKind::Since(_)) => 2 * MAX_OVERRIDE_PAGE_BYTES,
+            _ => SMALL_CALL + 2 * call.encoded_len(),
+        };
+        let unread = extensions.get::<Arc<Unread>>();
+        let unread = unread.ok_or_else(|| Status::internal("a call without a budget"))?;
+        let room = timeout(UNREAD, unread.make_room(most)).await;
+        room.map_err(|_| no_room())?;
+        let answer = tokio::select! {
+            answer = wire_overrides::answer(&*store, call) => answer,
+            _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {
+                return Err(Status::unavailable("the coordinator has stopped"));
+            }
+        };
+        let answer = answer.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if changes > 0 {
+            let (node, (outcome, detail)) = (&visitor.name, wire_overrides::outcome_of(&answer));
+            tracing::info!(%node, changes, outcome, detail, "overrides changed by a node");
+        }
+        unread.give_back(most.saturating_sub(answer.encoded_len() + HEAD));
+        Ok(tonic::Response::new(answer))
     }
 }
 

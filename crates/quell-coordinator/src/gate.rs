@@ -17,6 +17,8 @@ use tonic::Status;
 pub enum Permission {
     /// To be a member.
     FleetService,
+    /// To change stored overrides.
+    ChangeOverrides,
     /// To see the fleet.
     Read,
     /// To change it.

@@ -18,7 +18,7 @@ use crate::auth::CoordinatorAuth;
 use crate::config::Config;
 use crate::console::{self, Console};
 use crate::error::ServeError;
-use crate::fleet_service::FleetService;
+use crate::fleet_service::{FleetService, KeptOverrides};
 use crate::gate::Gate;
 use crate::leader::{Leader, Service};
 use crate::listen::Listener;
@@ -85,10 +85,16 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
     rules.hand_out(leader.service());
     let (phase, stopped) = watch::channel(Phase::Running);
     let mut serving = JoinSet::new();
+    let overrides = config.store.overrides()?;
+    let overrides = overrides.map(|store| KeptOverrides {
+        store,
+        phase: stopped.clone(),
+    });
     let attend = FleetService::server(
         leader.service(),
         Arc::<CoordinatorAuth>::clone(&auth),
         config.max_buffer_bytes,
+        overrides,
     );
     let admin = (Arc::clone(&rules), config.access.hosts);
     listen(

@@ -18,6 +18,7 @@ mod call_report_slot;
 mod connection;
 mod connector;
 mod file;
+mod fleet_overrides;
 mod fleet_rules;
 mod rights;
 mod status;
@@ -41,10 +42,11 @@ pub use self::call_report_slot::CallReportSlot;
 pub use self::connection::{CoordinatorUrl, Credentials, NotNamed, Token};
 pub use self::connector::Connector;
 pub use self::file::FileError;
+pub use self::fleet_overrides::FleetOverrides;
 pub use self::fleet_rules::FleetRules;
 pub use self::status::{FleetStatus, LimitStatus, NodeState, Trouble};
 
-use self::connection::Dialer;
+use self::connection::{CallLink, Dialer};
 use self::file::NodeFile;
 use self::task::Task;
 use crate::disk::beside;
@@ -98,6 +100,7 @@ enum AgentCommand {
 pub struct Fleet {
     shares: Shares,
     rules: Option<Arc<FleetRules>>,
+    calls: watch::Receiver<Option<CallLink>>,
     seen: CallReportSlot,
     commands: mpsc::Sender<AgentCommand>,
     status: watch::Receiver<Arc<FleetStatus>>,
@@ -142,6 +145,7 @@ impl Fleet {
         let dialer = Dialer::new(options.coordinators, options.credentials, options.connector);
         let (commands, received) = mpsc::channel(4);
         let (show, status) = watch::channel(Arc::default());
+        let (of_link, calls) = watch::channel(None);
         let task = Task::new(
             member,
             dialer,
@@ -149,11 +153,12 @@ impl Fleet {
             damage,
             (shares.clone(), rules.clone(), seen.clone()),
             options.clock,
-            show,
+            (show, of_link),
         );
         Ok(Self {
             shares,
             rules,
+            calls,
             seen,
             commands,
             status,
@@ -172,6 +177,12 @@ impl Fleet {
     #[must_use]
     pub const fn rules(&self) -> Option<&Arc<FleetRules>> {
         self.rules.as_ref()
+    }
+
+    /// The stored overrides of the fleet, which its coordinators keep. Calls fail while the node has no coordinator.
+    #[must_use]
+    pub fn overrides(&self) -> FleetOverrides {
+        FleetOverrides::new(self.calls.clone())
     }
 
     /// Slot in which a server puts its counts of calls.

@@ -1,4 +1,4 @@
-//! Service: the one method of gRPC that coordinators serve and nodes call.
+//! Service: the methods of gRPC that coordinators serve and nodes call.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -9,14 +9,18 @@ use tonic::client::{Grpc, GrpcService};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{Body, BoxFuture, Bytes, Service, StdError, async_trait};
-use tonic::server::{NamedService, StreamingService};
+use tonic::server::{NamedService, StreamingService, UnaryService};
 use tonic::{IntoStreamingRequest, Status, Streaming};
+use tonic_prost::ProstCodec;
 
 use crate::proto;
 use crate::wire::{CheckedCodec, MAX_MESSAGE, MAX_REQUEST};
 
-/// Path of the method.
+/// Path of the stream of a member.
 const ATTEND: &str = "/quell.fleet.v1.Fleet/Attend";
+
+/// Path of the calls about stored overrides.
+const OVERRIDES: &str = "/quell.fleet.v1.Fleet/Overrides";
 
 /// What a coordinator does for its members.
 #[async_trait]
@@ -30,6 +34,12 @@ pub trait Fleet: Send + Sync + 'static {
         &self,
         requests: tonic::Request<Streaming<proto::Request>>,
     ) -> Result<tonic::Response<Self::AttendStream>, Status>;
+
+    /// A call about the stored overrides of the fleet.
+    async fn overrides(
+        &self,
+        call: tonic::Request<proto::OverrideCall>,
+    ) -> Result<tonic::Response<proto::OverrideAnswer>, Status>;
 }
 
 /// A [`Fleet`] as a service of tonic's server.
@@ -68,11 +78,19 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let method = Attend(Arc::clone(&self.0));
+        let fleet = Arc::clone(&self.0);
         Box::pin(async move {
-            if request.uri().path() != ATTEND {
-                return Ok(Status::unimplemented("").into_http());
+            match request.uri().path() {
+                ATTEND => {}
+                OVERRIDES => {
+                    let mut grpc = tonic::server::Grpc::new(ProstCodec::default())
+                        .max_decoding_message_size(MAX_MESSAGE)
+                        .max_encoding_message_size(MAX_MESSAGE);
+                    return Ok(grpc.unary(Overrides(fleet), request).await);
+                }
+                _ => return Ok(Status::unimplemented("").into_http()),
             }
+            let method = Attend(fleet);
             let mut grpc = tonic::server::Grpc::new(CheckedCodec::default())
                 .max_decoding_message_size(MAX_REQUEST)
                 .max_encoding_message_size(MAX_MESSAGE);
@@ -95,6 +113,19 @@ impl<T: Fleet> StreamingService<proto::Request> for Attend<T> {
     }
 }
 
+/// The calls about overrides of a server.
+struct Overrides<T>(Arc<T>);
+
+impl<T: Fleet> UnaryService<proto::OverrideCall> for Overrides<T> {
+    type Response = proto::OverrideAnswer;
+    type Future = BoxFuture<tonic::Response<proto::OverrideAnswer>, Status>;
+
+    fn call(&mut self, call: tonic::Request<proto::OverrideCall>) -> Self::Future {
+        let fleet = Arc::clone(&self.0);
+        Box::pin(async move { fleet.overrides(call).await })
+    }
+}
+
 /// The service as a node calls it.
 #[derive(Clone, Debug)]
 pub struct FleetClient<T>(Grpc<T>);
@@ -111,6 +142,24 @@ where
         Self(Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE))
     }
 
+    /// Makes a call about overrides.
+    ///
+    /// # Errors
+    /// If there is no connection, or the coordinator refuses it.
+    pub async fn overrides(
+        &mut self,
+        call: tonic::Request<proto::OverrideCall>,
+    ) -> Result<tonic::Response<proto::OverrideAnswer>, Status> {
+        self.ready().await?;
+        let path = PathAndQuery::from_static(OVERRIDES);
+        self.0.unary(call, path, ProstCodec::default()).await
+    }
+
+    async fn ready(&mut self) -> Result<(), Status> {
+        let ready = self.0.ready().await;
+        ready.map_err(|error| Status::unavailable(format!("no connection: {}", error.into())))
+    }
+
     /// Begins a stream.
     ///
     /// # Errors
@@ -119,9 +168,7 @@ where
         &mut self,
         requests: impl IntoStreamingRequest<Message = proto::Request>,
     ) -> Result<tonic::Response<Streaming<proto::Response>>, Status> {
-        let ready = self.0.ready().await;
-        ready
-            .map_err(|error| Status::unknown(format!("Service was not ready: {}", error.into())))?;
+        self.ready().await?;
         let path = PathAndQuery::from_static(ATTEND);
         let requests = requests.into_streaming_request();
         self.0

@@ -24,6 +24,7 @@ pub mod head;
 pub mod health;
 pub mod history;
 pub mod http_connection;
+pub mod lazy_overrides;
 pub mod listen;
 pub mod login;
 pub mod metrics_text;

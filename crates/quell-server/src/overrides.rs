@@ -15,8 +15,10 @@ use quell::override_store::{
 use quell::{KeyOverride, OverrideRank, Span};
 use quell_core::rule::{Effect, RuleSet, StoredEffect};
 use quell_core::time::{Monotonic, Wall};
+use quell_fleet::agent::FleetOverrides;
 use quell_host::access::LivePages;
 use quell_host::health::Attempts;
+use quell_host::lazy_overrides::LazyOverrides;
 use quell_redis::RedisOverrides;
 use quell_rules::StoredFields;
 use tokio::sync::{Notify, watch};
@@ -26,13 +28,11 @@ use crate::shared::Shared;
 
 mod chain;
 mod follow;
-mod lazy;
 mod record;
 mod request;
 mod write;
 
 pub(crate) use chain::chain;
-use lazy::LazyOverrides;
 
 pub(crate) use follow::{follow, load};
 pub(crate) use record::{instant_text, numbers_of, record_body};
@@ -60,12 +60,16 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    /// The overrides where `config` has states: in the shared store, in the data directory, or in memory. Reads a
-    /// file.
-    pub(crate) fn open(config: &Config) -> Result<Self, OverrideStoreError> {
-        let store: Arc<dyn OverrideStore> = match &config.store {
-            Some(url) => Arc::new(RedisOverrides::new(url)),
-            None => Arc::new(LazyOverrides::new(config.data_dir.clone())?),
+    /// The overrides of the fleet, or where `config` has states: in the shared store, in the data directory, or in
+    /// memory. Reads a file.
+    pub(crate) fn open(
+        config: &Config,
+        of_fleet: Option<FleetOverrides>,
+    ) -> Result<Self, OverrideStoreError> {
+        let store: Arc<dyn OverrideStore> = match (of_fleet, &config.store) {
+            (Some(of_fleet), _) => Arc::new(of_fleet),
+            (None, Some(url)) => Arc::new(RedisOverrides::new(url)),
+            (None, None) => Arc::new(LazyOverrides::new(config.data_dir.clone())?),
         };
         Ok(Self {
             store,

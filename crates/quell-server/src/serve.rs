@@ -10,7 +10,7 @@ use quell::clock::{Clock, SystemClock};
 use quell::store::memory::HashKey;
 use quell_core::rule::RuleSet;
 use quell_core::time::Now;
-use quell_fleet::agent::Fleet;
+use quell_fleet::agent::{Fleet, FleetOverrides};
 use quell_host::file_watch::Watch;
 use quell_host::task;
 use quell_rules::LoadedRules;
@@ -106,7 +106,7 @@ async fn start(
         history,
         reservations,
         overrides,
-    } = read(&config, &sources, clock.now()).await?;
+    } = read(&config, &sources, fleet.as_ref(), clock.now()).await?;
     let (secret, metrics) = (snapshot::secret(restored.as_ref()), Arc::default());
     let log = DecisionLog::open(&config, secret, &metrics)?.map(Arc::new);
     let traces = Traces::open(&config, secret, &metrics)?;
@@ -177,10 +177,16 @@ async fn bring_into_force(
 }
 
 /// Reads the rules and all files, on a thread that may wait for the disk.
-async fn read(config: &Config, sources: &Arc<RuleSources>, now: Now) -> Result<Files, ServeError> {
+async fn read(
+    config: &Config,
+    sources: &Arc<RuleSources>,
+    fleet: Option<&Fleet>,
+    now: Now,
+) -> Result<Files, ServeError> {
     sources.read_first().await?;
     let (own, own_config) = (Arc::clone(sources), config.clone());
-    let read = task::run_blocking(move || read_files(&own, &own_config, now)).await;
+    let of_fleet = fleet.map(Fleet::overrides);
+    let read = task::run_blocking(move || read_files(&own, &own_config, of_fleet, now)).await;
     read.ok_or(ServeError::Interrupted)?
 }
 
@@ -267,7 +273,12 @@ fn start_node(config: &Config, clock: &Arc<dyn Clock>) -> Result<Option<Fleet>, 
 }
 
 /// Reads credentials, certificates, the rules and the data directory.
-fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files, ServeError> {
+fn read_files(
+    sources: &RuleSources,
+    config: &Config,
+    of_fleet: Option<FleetOverrides>,
+    now: Now,
+) -> Result<Files, ServeError> {
     xds::check(config)?;
     let access = Access::open(config.credentials.as_ref())?;
     let tls = match (&config.tls_cert, &config.tls_key) {
@@ -298,7 +309,7 @@ fn read_files(sources: &RuleSources, config: &Config, now: Now) -> Result<Files,
         restored,
         history: History::read(config),
         reservations: ReservationSigner::open(config.envoy_secret.as_ref())?,
-        overrides: Overrides::open(config).map_err(ServeError::Overrides)?,
+        overrides: Overrides::open(config, of_fleet).map_err(ServeError::Overrides)?,
     })
 }
 

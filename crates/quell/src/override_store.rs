@@ -138,6 +138,9 @@ pub enum OverrideStoreError {
     /// The store did not answer a write, which it may have made.
     #[error("{0}")]
     Unknown(String),
+    /// The store does not let this process do that. Nothing was written.
+    #[error("{0}")]
+    Refused(String),
     /// The store cannot take these changes, now or later. Nothing was written.
     #[error("{reason}")]
     Unfit {

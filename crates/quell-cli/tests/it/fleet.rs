@@ -18,6 +18,7 @@ mod hostile;
 mod large;
 mod load;
 pub(crate) mod metrics;
+mod overrides;
 mod rollout;
 mod routes;
 mod rules;

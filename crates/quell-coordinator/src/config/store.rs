@@ -4,8 +4,11 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
+use std::sync::Arc;
 
+use quell::override_store::OverrideStore;
 use quell_host::config::{ConfigError, field};
+use quell_host::lazy_overrides::LazyOverrides;
 use tokio::sync::watch;
 
 use crate::error::ServeError;
@@ -37,6 +40,20 @@ impl FleetStore {
         let mut path = path.clone().into_os_string();
         path.push(".changes");
         Some(path.into())
+    }
+
+    /// The stored overrides of the fleet; `None` if this store has no room for them. Reads a file.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    pub(crate) fn overrides(&self) -> Result<Option<Arc<dyn OverrideStore>>, ServeError> {
+        let Self::Embedded(path) = self else {
+            return Ok(None);
+        };
+        let mut directory = path.clone().into_os_string();
+        directory.push(".overrides");
+        let store = LazyOverrides::new(Some(directory.into()));
+        Ok(Some(Arc::new(store.map_err(ServeError::Overrides)?)))
     }
 
     /// Refuses URLs that cannot be used.

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use quell::override_store::EmbeddedOverrides;
 use quell_coordinator::budget::Budget;
 use quell_coordinator::clock::boottime;
-use quell_coordinator::fleet_service::FleetService;
+use quell_coordinator::fleet_service::{FleetService, KeptOverrides};
 use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
 use quell_coordinator::leader::{Leader, Service};
 use quell_coordinator::listen::Listener;
@@ -118,7 +119,12 @@ fn serve_within(
         only_http2: true,
         numbers: Arc::default(),
     };
-    tokio::spawn(listener.serve(FleetService::server(service, gate, bytes), stopped));
+    let overrides = KeptOverrides {
+        store: Arc::new(EmbeddedOverrides::in_memory().unwrap()),
+        phase: stopped.clone(),
+    };
+    let server = FleetService::server(service, gate, bytes, Some(overrides));
+    tokio::spawn(listener.serve(server, stopped));
     Serving {
         url: url.to_owned(),
         _phase: phase,

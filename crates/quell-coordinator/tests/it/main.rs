@@ -17,6 +17,7 @@ mod insiders;
 mod leader;
 mod limits;
 mod memory;
+mod overrides;
 mod paused;
 mod process;
 mod reopened;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::MetadataValue;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Streaming};
 
 use super::connector::{CONNECT_TIMEOUT, Connector, ConnectorService};
@@ -184,6 +184,37 @@ pub(super) struct Link {
     pub(super) url: CoordinatorUrl,
     pub(super) requests: mpsc::Sender<proto::Request>,
     pub(super) answers: Streaming<proto::Response>,
+    /// For other calls on the connection.
+    pub(super) calls: CallLink,
+}
+
+/// A connection to a coordinator for calls beside the stream, with the token to show.
+#[derive(Clone, Debug)]
+pub(super) struct CallLink {
+    client: FleetClient<Channel>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl CallLink {
+    /// A request that shows the token.
+    fn request<M>(&self, message: M) -> tonic::Request<M> {
+        let mut request = tonic::Request::new(message);
+        if let Some(token) = &self.token {
+            request
+                .metadata_mut()
+                .insert("authorization", token.clone());
+        }
+        request
+    }
+
+    /// Makes a call about overrides.
+    pub(super) async fn overrides(
+        &self,
+        call: proto::OverrideCall,
+    ) -> Result<proto::OverrideAnswer, tonic::Status> {
+        let answer = self.client.clone().overrides(self.request(call)).await?;
+        Ok(answer.into_inner())
+    }
 }
 
 /// Chooses coordinators, in the order of the list, or as they say themselves.
@@ -284,22 +315,27 @@ async fn open(
     let connecting = endpoint.connect_with_connector(ConnectorService(connector));
     let channel = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
     let channel = channel.map_err(late)?.map_err(|error| causes(&error))?;
-    let mut client = FleetClient::new(channel);
-    let (requests, receiver) = mpsc::channel(BACKLOG);
-    let mut request = tonic::Request::new(ReceiverStream::new(receiver));
-    if let Some(token) = &shown.token {
+    let token = shown.token.map(|token| {
         let value: Result<MetadataValue<_>, _> = format!("Bearer {token}").parse();
         let mut value =
             value.map_err(|_| "the token has characters that a token cannot have".to_owned())?;
         value.set_sensitive(true);
-        request.metadata_mut().insert("authorization", value);
-    }
+        Ok::<_, String>(value)
+    });
+    let calls = CallLink {
+        client: FleetClient::new(channel),
+        token: token.transpose()?,
+    };
+    let (requests, receiver) = mpsc::channel(BACKLOG);
+    let request = calls.request(ReceiverStream::new(receiver));
+    let mut client = calls.client.clone();
     let answers = tokio::time::timeout(CONNECT_TIMEOUT, client.attend(request)).await;
     let answers = answers.map_err(late)?.map_err(|status| refusal(&status))?;
     Ok(Link {
         url,
         requests,
         answers: answers.into_inner(),
+        calls,
     })
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::AgentCommand;
 use super::call_report_slot::CallReportSlot;
-use super::connection::{CoordinatorUrl, Dialer, Link, refusal};
+use super::connection::{CallLink, CoordinatorUrl, Dialer, Link, refusal};
 use super::file::NodeFile;
 use super::fleet_rules::FleetRules;
 use super::rights::Rights;
@@ -71,6 +71,8 @@ pub(super) struct Task {
     state: NodeState,
     counted: Monotonic,
     link: Option<Link>,
+    /// The connection of the link, for others.
+    calls: watch::Sender<Option<CallLink>>,
     dialing: Option<(CoordinatorUrl, Dialing)>,
     /// Instant of the next dial.
     dial_at: Instant,
@@ -97,7 +99,10 @@ impl Task {
         damage: Option<String>,
         (shares, rules, seen): (Shares, Option<Arc<FleetRules>>, CallReportSlot),
         clock: Arc<dyn Clock>,
-        show: watch::Sender<Arc<FleetStatus>>,
+        (show, calls): (
+            watch::Sender<Arc<FleetStatus>>,
+            watch::Sender<Option<CallLink>>,
+        ),
     ) -> Self {
         let (now, started) = (Instant::now(), clock.monotonic());
         if let (Some(file), Some(why)) = (&file, damage) {
@@ -127,6 +132,7 @@ impl Task {
             },
             state: NodeState::Joining,
             link: None,
+            calls,
             dialing: None,
             dial_at: now,
             back_off: BACK_OFF[0],
@@ -218,6 +224,7 @@ impl Task {
                 self.dialing = None;
                 tracing::info!(coordinator = %link.url, "connected");
                 self.status.coordinator = Some(link.url.to_string().into());
+                self.calls.send_replace(Some(link.calls.clone()));
                 self.link = Some(link);
                 self.waits = None;
                 self.due = now;
@@ -230,6 +237,7 @@ impl Task {
 
     /// The stream has ended, or there is none: another coordinator is tried.
     fn lose(&mut self, why: String) {
+        self.calls.send_replace(None);
         let url = self.link.take().map(|link| link.url.to_string());
         let url = url.or_else(|| self.dialing.take().map(|(url, _)| url.to_string()));
         self.dialing = None;
@@ -365,6 +373,7 @@ impl Task {
                 self.redirects += 1;
                 tracing::info!(leader = url, "another coordinator leads");
                 self.link = None;
+                self.calls.send_replace(None);
                 self.status.coordinator = None;
                 self.dial_at = Instant::now();
                 self.due = self.dial_at;

@@ -96,8 +96,6 @@ problem_kinds! {
     /// A rule needs more of its callers than a gateway can do (501).
     UnsupportedRule = 501, "urn:quell:problem:unsupported-rule",
         "A rule cannot be applied to a gateway's requests";
-    /// A node of a fleet does not do this (501).
-    NotOnANode = 501, "urn:quell:problem:not-on-a-node", "A node of a fleet does not do this";
     /// The store did not answer a change, which it may have made (504).
     Unconfirmed = 504, "urn:quell:problem:unconfirmed", "The store did not confirm the change";
     /// Another coordinator of the fleet leads, or none does (503).

@@ -78,7 +78,6 @@ fn each_kind_has_its_own_name_and_a_fitting_status() {
         (ProblemKind::UnsupportedMediaType, 415),
         (ProblemKind::Unauthorized, 401),
         (ProblemKind::UnsupportedRule, 501),
-        (ProblemKind::NotOnANode, 501),
         (ProblemKind::PreconditionFailed, 412),
         (ProblemKind::WrongLines, 422),
         (ProblemKind::Unconfirmed, 504),

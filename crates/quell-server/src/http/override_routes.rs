@@ -333,15 +333,9 @@ async fn restart(shared: &Shared, id: &OverrideId, revision: u64) -> Result<(), 
     })
 }
 
-/// Refuses a change by who may not change the domain, and on a node of a fleet.
-pub(super) fn may_write(shared: &Shared, caller: &Caller, domain: &str) -> Result<(), Refusal> {
-    caller.check_either(&WRITERS, Some(domain))?;
-    if shared.node.is_none() {
-        return Ok(());
-    }
-    let detail = "this server is a node of a fleet, whose nodes do not share overrides yet: write the numbers into \
-                  the rules of the fleet, or run servers over one Redis";
-    Err(Box::new(Problem::new(ProblemKind::NotOnANode, detail)).into())
+/// Refuses a change by who may not change the domain.
+pub(super) fn may_write(caller: &Caller, domain: &str) -> Result<(), Refusal> {
+    Ok(caller.check_either(&WRITERS, Some(domain))?)
 }
 
 /// The override with this id. One that is damaged is none: it can be written or deleted.
@@ -427,6 +421,10 @@ fn problem(error: OverrideProblem) -> Box<Problem> {
                     "the store did not say whether it made the change: read the key, and repeat the request if it \
                      did not ({reason})"
                 ),
+            ),
+            OverrideStoreError::Refused(reason) => (
+                ProblemKind::NotPermitted,
+                format!("this server may not change overrides, and nothing was changed: {reason}"),
             ),
             OverrideStoreError::ForeignCursor => (ProblemKind::InvalidRequest, error.to_string()),
             other => (ProblemKind::Internal, other.to_string()),

@@ -8,7 +8,6 @@ use quell_host::console::page::address;
 use quell_host::shell_word::quoted;
 use quell_protocol::http::{
     ChainLinkBody, ChainSource, OverriddenKeyBody, OverrideRecordBody, OverridesBody, Problem,
-    ProblemKind,
 };
 
 use super::Console;
@@ -53,8 +52,6 @@ struct KeyPage<'a> {
     found: Option<KeyRows>,
     /// `None`: the viewer may change nothing.
     inputs: Option<Inputs>,
-    /// Reason why nobody changes anything here.
-    barred: Option<String>,
     is_conflict: bool,
 }
 
@@ -162,7 +159,6 @@ async fn shown(
     form: OverrideForm,
     done: Option<Result<String, Refusal>>,
 ) -> PageResult {
-    let (shared, caller) = (&console.shared, &viewer.caller);
     let found = match form.has_key() {
         true => read(console, viewer, &form).await.map(Some),
         false => Ok(None),
@@ -193,17 +189,12 @@ async fn shown(
     if let Some(found) = found.as_ref().filter(|_| has_conflict || !is_refused) {
         inputs.note_revisions(&found.body.overrides);
     }
-    let barred = override_routes::may_write(shared, caller, form.get("domain"));
-    let barred = barred.err().map(Box::<Problem>::from);
-    let may_change = barred.is_none() && (found.is_some() || is_refused);
-    let of_node = |problem: &Problem| problem.kind == ProblemKind::NotOnANode.uri();
+    let may_write = override_routes::may_write(&viewer.caller, form.get("domain")).is_ok();
+    let may_change = may_write && (found.is_some() || is_refused);
     let page = KeyPage {
         viewer,
         form: &form,
         inputs: may_change.then_some(inputs),
-        barred: barred
-            .filter(|problem| of_node(problem))
-            .and_then(|problem| problem.detail),
         found,
         is_conflict: has_conflict,
     };

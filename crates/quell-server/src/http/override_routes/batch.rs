@@ -34,7 +34,7 @@ pub(in crate::http) async fn batch(
 ) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
     let (domain, wait) = read_parameters(request.uri().query())?;
-    may_write(&shared, &caller, &domain)?;
+    may_write(&caller, &domain)?;
     let from = address(&request);
     let bounds = shared.bodies(MAX_OVERRIDE_BATCH_BYTES);
     let body = body::read_lines(request, bounds).await?;

@@ -32,7 +32,7 @@ impl<'a> KeyWriter<'a> {
         Operator { caller, from }: Operator<'a>,
         key: KeyAddress,
     ) -> Result<Self, Refusal> {
-        may_write(shared, caller, &key.domain)?;
+        may_write(caller, &key.domain)?;
         Ok(Self {
             shared,
             caller,

@@ -408,14 +408,14 @@ fn a_list_leads_to_keys_and_stays_within_the_domains_of_who_asks() {
 }
 
 #[test]
-fn a_node_of_a_fleet_says_why_nothing_can_be_changed_there() {
+fn a_node_of_a_fleet_without_a_coordinator_says_why_it_shows_no_overrides() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     let node =
         format!("fleet = ['http://{address}']\nfleet_member = 'node-7'\ndata_dir = 'DIR/data'");
     let server = Fixture::new(RULES, &node);
     let page = server.get(&format!("/console/overrides/key?{ACME}")).body;
-    assert_has(&page, &["rules of the fleet", "token_bucket 100/min"]);
+    assert_has(&page, &["no coordinator answers"]);
     assert!(
         !page.contains("method=\"post\" action=\"/console/overrides"),
         "{page}"

@@ -141,23 +141,19 @@ fn a_token_changes_and_sees_overrides_of_its_domains_alone() {
 }
 
 #[test]
-fn a_node_of_a_fleet_writes_none() {
+fn a_node_of_a_fleet_without_a_coordinator_writes_none() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     let node =
         format!("fleet = ['http://{address}']\nfleet_member = 'node-7'\ndata_dir = 'DIR/data'");
     let server = Fixture::with_clock(TWO, &node);
-    for (method, target, body) in [
-        ("PUT", ACME, r#"{"rate":"1/s"}"#),
-        ("DELETE", ACME, ""),
-        ("POST", "/v1/overrides/batch?domain=shop", "{}"),
-    ] {
-        server
-            .request(method, target, body)
-            .assert_problem(501, "rules of the fleet");
+    for (method, body) in [("PUT", r#"{"rate":"1/s"}"#), ("DELETE", ""), ("GET", "")] {
+        let answer = server.request(method, ACME, body);
+        answer.assert_problem(503, "no coordinator answers");
     }
-    assert_eq!(
-        server.get(ACME).json()["limit"],
-        "token_bucket 10/s, burst 10"
-    );
+    // It answers by the rules, and says what it lacks.
+    let health = server.get("/healthz").json();
+    assert_eq!(health["status"], "degraded");
+    let reason = &health["overrides"]["failure"]["reasons"][0];
+    assert_eq!(reason, "no coordinator answers");
 }

@@ -1,5 +1,5 @@
-//! Lazy: the overrides of this server alone, whose file is made by the first of them. So a server that has none needs
-//! no room for them, on the disk or in memory.
+//! The overrides of one process, whose file is made by the first of them. So a process that has none needs no room for
+//! them, on the disk or in memory.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -9,15 +9,16 @@ use quell::override_store::{
     ApplyOutcome, Change, Changes, Cursor, EmbeddedOptions, EmbeddedOverrides, OverrideFilter,
     OverrideId, OverrideStore, OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting,
 };
-use quell_host::task;
 use tokio::sync::watch;
+
+use crate::task;
 
 /// The file in a data directory.
 const FILE: &str = "overrides.redb";
 
-/// The overrides of this server, in its data directory or in memory.
+/// The overrides of this process, in a directory or in memory.
 #[derive(Debug)]
-pub(super) struct LazyOverrides {
+pub struct LazyOverrides {
     url: String,
     file: Arc<LazyFile>,
 }
@@ -39,8 +40,11 @@ fn nothing() -> Position {
 }
 
 impl LazyOverrides {
-    /// Opens the file, if there is one.
-    pub(super) fn new(directory: Option<PathBuf>) -> Result<Self, OverrideStoreError> {
+    /// Opens the file, if there is one. Blocks.
+    ///
+    /// # Errors
+    /// If there is one that cannot be read, or that another process has open.
+    pub fn new(directory: Option<PathBuf>) -> Result<Self, OverrideStoreError> {
         let path = directory.as_ref().map(|directory| directory.join(FILE));
         let lazy = Self {
             url: match &path {
