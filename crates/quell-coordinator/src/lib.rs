@@ -8,6 +8,7 @@
 //! * [`codec`]: what is stored, as bytes.
 //! * [`leader`]: the task that drives the state machine.
 //! * [`config_rules`]: rules in the configuration store, as versions.
+//! * `etcd_overrides`: stored overrides in etcd, with the feature `etcd`.
 //! * [`rule_distribution`]: the rules that nodes are given, and what they say of them.
 //! * [`call_reports`]: what nodes say of their calls, added up.
 //! * [`limits`]: which rules are limits of the fleet.
@@ -19,7 +20,7 @@
 //! [`demo`] has nodes beside it.
 //!
 //! Forbidden here: a decision about a share, which is the business of `quell-shares`; and a
-//! write to the store that is not fenced by the leader's key.
+//! write to the store that is not fenced, by the leader's key, or by the head of the stored overrides.
 
 pub mod admin;
 pub mod audit_trail;
@@ -34,6 +35,8 @@ mod console;
 pub mod demo;
 pub mod disk;
 mod error;
+#[cfg(feature = "etcd")]
+pub mod etcd_overrides;
 pub mod fleet_service;
 pub mod gate;
 mod history;

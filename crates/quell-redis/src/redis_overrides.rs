@@ -142,7 +142,7 @@ impl RedisOverrides {
                 position: self.newest().await?,
             });
         }
-        let tag = encode::random()?;
+        let tag = Position::random_tag()?;
         let arguments = encode::batch(changes, tag, self.log)?;
         let command = APPLY_OVERRIDES.command(&keys(), &arguments);
         let answer = self.link.call(head_key().as_bytes(), command).await;

@@ -34,7 +34,7 @@ use std::pin::Pin;
 mod change;
 mod embedded;
 mod json;
-mod key;
+pub mod key;
 mod page;
 mod position;
 mod record;

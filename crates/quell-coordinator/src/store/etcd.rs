@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, EventType, GetOptions, KeyValue, PutOptions,
-    Txn, TxnOp, WatchOptions, WatchStream,
+    Txn, TxnOp, TxnResponse, WatchOptions, WatchStream,
 };
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -121,6 +121,27 @@ impl EtcdStore {
             options,
             connections: Mutex::new(Connections { turn: 0, to }),
         })
+    }
+
+    /// Its URLs, as they were given.
+    pub(crate) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// Carries out a transaction of etcd's own kind, for those who read by ranges.
+    ///
+    /// # Errors
+    /// As of [`ConfigStore::commit`]; etcd itself refuses what is too large.
+    pub(crate) async fn transact(
+        &self,
+        transaction: Txn,
+        within: Duration,
+    ) -> Result<TxnResponse, StoreError> {
+        let call = |client: Client| async move {
+            let mut kv = client.kv_client().max_decoding_message_size(MAX_ANSWER);
+            kv.txn(transaction).await
+        };
+        self.call(within, call).await
     }
 
     fn connections(&self) -> std::sync::MutexGuard<'_, Connections> {

@@ -11,6 +11,7 @@ mod admin;
 mod codec;
 mod conformance;
 mod etcd;
+mod etcd_overrides;
 mod faulty;
 mod fleet_service;
 mod insiders;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use quell::override_store::{
-    AppliedChange, Change, Cursor, OverrideFilter, OverrideId, OverrideStoreError, RuleFilter,
+    AppliedChange, Change, Cursor, OverrideFilter, OverrideId, OverrideStoreError, Position,
+    RuleFilter,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -49,9 +50,9 @@ pub(super) fn batch(
     tag: u64,
     log: u64,
 ) -> Result<Vec<Vec<u8>>, OverrideStoreError> {
-    let identity = u128::from(random()?) << 64 | u128::from(random()?);
+    let identity = Position::random_identity()?;
     let mut arguments = Vec::with_capacity(3 + 3 * changes.len());
-    arguments.extend([tag.to_string(), format!("{identity:032x}"), log.to_string()]);
+    arguments.extend([tag.to_string(), identity.to_string(), log.to_string()]);
     for change in changes {
         let (kind, json) = match change {
             Change::Put { record, .. } => ('p', record.to_json_tail()),
@@ -66,12 +67,6 @@ pub(super) fn batch(
         ]);
     }
     Ok(arguments.into_iter().map(String::into_bytes).collect())
-}
-
-/// A random number.
-pub(super) fn random() -> Result<u64, OverrideStoreError> {
-    let random = getrandom::u64();
-    random.map_err(|error| OverrideStoreError::NoAnswer(format!("no random numbers: {error}")))
 }
 
 /// Texts that the JSON of what a filter lets pass has: after the revision, after the name of the first entry, and

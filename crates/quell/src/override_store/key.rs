@@ -1,5 +1,5 @@
 //! Ids as bytes whose order is that of the ids, so that a domain, a rule and a prefix of the first value are ranges
-//! of keys.
+//! of keys: for stores that keep their keys in order.
 //!
 //! A text ends with a byte 0, and a 0 in it is written `00 FF`: UTF-8 has no byte FF, so no longer text sorts before
 //! a shorter one. A rule is `01` for every rule, or `02` and its name. After the entries come `00` and whether the
@@ -16,7 +16,8 @@ const STAR: u8 = 1;
 const NAMED: u8 = 2;
 
 /// The key of an id.
-pub(super) fn encode(id: &OverrideId) -> Vec<u8> {
+#[must_use]
+pub fn encode(id: &OverrideId) -> Vec<u8> {
     let mut key = Vec::with_capacity(96);
     push_text(&mut key, &id.domain);
     push_rule(&mut key, id.rule.as_deref());
@@ -29,7 +30,8 @@ pub(super) fn encode(id: &OverrideId) -> Vec<u8> {
 }
 
 /// The id of a key; `None` if it is none.
-pub(super) fn decode(key: &[u8]) -> Option<OverrideId> {
+#[must_use]
+pub fn decode(key: &[u8]) -> Option<OverrideId> {
     let (domain, rest) = text(key)?;
     let (rule, mut rest) = match rest.split_first()? {
         (&STAR, rest) => (None, rest),
@@ -59,7 +61,7 @@ pub(super) fn decode(key: &[u8]) -> Option<OverrideId> {
 
 /// The part of the keys that a list looks at.
 #[derive(Debug)]
-pub(super) struct Scope {
+pub struct Scope {
     /// All keys begin so.
     begin: Vec<u8>,
     /// Whether the rule is part of that.
@@ -68,9 +70,9 @@ pub(super) struct Scope {
     prefix: Vec<u8>,
 }
 
-/// What a list does at a key.
+/// The next step of a list, at a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub enum Step {
     /// It is of the list.
     Take,
     /// The next key that may be is this one, or after it.
@@ -81,7 +83,8 @@ pub(super) enum Step {
 
 impl Scope {
     /// The scope of a filter; of everything if there is none.
-    pub(super) fn new(filter: Option<&OverrideFilter>) -> Self {
+    #[must_use]
+    pub fn new(filter: Option<&OverrideFilter>) -> Self {
         let (mut begin, mut prefix) = (Vec::new(), Vec::new());
         let mut has_rule = false;
         if let Some(filter) = filter {
@@ -102,7 +105,8 @@ impl Scope {
     }
 
     /// The first key that may be of the list, after this one.
-    pub(super) fn start(&self, after: Option<Vec<u8>>) -> Vec<u8> {
+    #[must_use]
+    pub fn start(&self, after: Option<Vec<u8>>) -> Vec<u8> {
         let next = after.map(|mut key| {
             key.push(0);
             key
@@ -110,8 +114,15 @@ impl Scope {
         next.map_or_else(|| self.begin.clone(), |next| next.max(self.begin.clone()))
     }
 
-    /// What to do at this key.
-    pub(super) fn step(&self, key: &[u8]) -> Step {
+    /// Bytes with which all keys of the list begin.
+    #[must_use]
+    pub fn common_prefix(&self) -> &[u8] {
+        &self.begin
+    }
+
+    /// The next step of the list, at this key.
+    #[must_use]
+    pub fn step(&self, key: &[u8]) -> Step {
         let rest = match key.strip_prefix(self.begin.as_slice()) {
             // The domain or the rule is a longer text, with a byte 0 in it.
             None | Some([AFTER, ..]) => return Step::End,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::OverrideStoreError;
+
 /// A change in the history of a store: up to it, and with it, a follower has seen everything.
 ///
 /// A revision alone would not do. A store that was emptied has another identity; one that was restored from a
@@ -56,6 +58,24 @@ impl Position {
     #[must_use]
     pub fn at(&self, revision: u64, tag: u64) -> Self {
         Self::new(Arc::clone(&self.identity), revision, tag)
+    }
+
+    /// A tag for the changes of a transaction.
+    ///
+    /// # Errors
+    /// If this machine has no random numbers.
+    pub fn random_tag() -> Result<u64, OverrideStoreError> {
+        let random = getrandom::u64();
+        random.map_err(|error| OverrideStoreError::NoAnswer(format!("no random numbers: {error}")))
+    }
+
+    /// An identity for a new store: 32 hexadecimal digits.
+    ///
+    /// # Errors
+    /// As of [`random_tag`](Self::random_tag).
+    pub fn random_identity() -> Result<Arc<str>, OverrideStoreError> {
+        let (high, low) = (Self::random_tag()?, Self::random_tag()?);
+        Ok(format!("{high:016x}{low:016x}").into())
     }
 
     /// Reads what `Display` writes.

@@ -220,6 +220,12 @@ impl StoredOverride {
         text
     }
 
+    /// The revision in JSON that [`to_json`](Self::to_json) wrote, of which nothing else is read.
+    #[must_use]
+    pub fn revision_in_json(text: &[u8]) -> Option<u64> {
+        json::revision(text)
+    }
+
     /// Reads [`to_json`](Self::to_json), also with fields that are not known here, in another order, or missing:
     /// only the domain and the numbers have to be there.
     ///

@@ -2,7 +2,7 @@
 
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
-use crate::override_store::Position;
+use crate::override_store::{OverrideStoreError, Position};
 
 /// Overrides as JSON, by key.
 pub(super) const OVERRIDES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("overrides");
@@ -68,7 +68,7 @@ pub(super) fn prepare(database: &Database) -> Result<Position, redb::Error> {
         let format = about.get(FORMAT)?.map(|format| format.value().to_vec());
         match format.as_deref() {
             None => {
-                let identity = format!("{:032x}", u128::from_le_bytes(random()?));
+                let identity = Position::random_identity().map_err(no_random_numbers)?;
                 about.insert(IDENTITY, identity.as_bytes())?;
                 about.insert(FORMAT, FORMAT_1)?;
             }
@@ -95,11 +95,7 @@ pub(super) fn prepare(database: &Database) -> Result<Position, redb::Error> {
     }
 }
 
-/// A random number.
-pub(super) fn random<const N: usize>() -> Result<[u8; N], redb::Error> {
-    let mut bytes = [0; N];
-    match getrandom::fill(&mut bytes) {
-        Ok(()) => Ok(bytes),
-        Err(error) => Err(redb::Error::Io(std::io::Error::other(error))),
-    }
+/// This machine has no random numbers for what is to be written.
+pub(super) fn no_random_numbers(error: OverrideStoreError) -> redb::Error {
+    redb::Error::Io(std::io::Error::other(error))
 }

@@ -6,7 +6,7 @@ use redb::{CommitError, Database, ReadableTable as _, Table, WriteTransaction};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::failed;
-use super::tables::{LOG, LogEntry, OVERRIDES, damaged, random};
+use super::tables::{LOG, LogEntry, OVERRIDES, damaged, no_random_numbers};
 use crate::override_store::{ApplyOutcome, Change, OverrideStoreError, Position, json, key};
 
 /// The most changes of one transaction, and one more batch: the memory that it needs, and the wait of the first
@@ -131,7 +131,7 @@ impl Writer {
         let position = self.newest.borrow().clone();
         let mut transaction = Transaction {
             revision: position.revision(),
-            tag: u64::from_le_bytes(random()?),
+            tag: Position::random_tag().map_err(no_random_numbers)?,
         };
         let write = self.database.begin_write()?;
         let outcomes = transaction.make(&write, batches, self.log)?;

@@ -1,0 +1,199 @@
+//! Overrides in etcd: an [`OverrideStore`] that the coordinators of a fleet share. All keys begin with a prefix and
+//! `1/`, the version of this format.
+//!
+//! * `head` is JSON: the identity of the store, its newest revision and the tag of that; and a batch that is being made.
+//!   Every write is a transaction on the condition that the head is as the writer saw it. Because of the tag it is
+//!   never the same twice, also after a backup was restored.
+//! * `o/` and the key of an id are the overrides, in the order of the ids ([`key`](quell::override_store::key)), so that a domain, a rule and a
+//!   prefix of the first value are ranges. The value is the JSON that is everywhere the same.
+//! * `l/` and the last revision of a transaction, in 20 digits, is the log: what that transaction changed, as keys of
+//!   ids, and its tag. It is protobuf, and keeps some 100,000 changes.
+//! * `b/`, the tag of a batch in 16 hexadecimal digits, `/` and a number in 5 are the parts of a batch that does not fit
+//!   into one transaction.
+//!
+//! etcd takes 128 operations and 1.5 MiB in a transaction. A larger batch is written in three stages. Its parts are put
+//! under `b/`, attached to a lease, so that nothing stays behind if the writer stops here. Then one transaction decides:
+//! it names the batch in the head, and takes the parts off their lease. Then transactions make some hundred changes
+//! each, and say in the head how far they are. The last one moves the revision and deletes the parts. Whoever finds a
+//! batch in the head, to read or to write, waits as long as it goes on, and makes the rest itself if it does not: so
+//! nobody sees half of a batch, and none that was decided is lost.
+//!
+//! A writer whom another one was ahead of learns from the log what changed, checks its conditions again and repeats
+//! only the deciding transaction. It also repeats one whose answer was lost: by the tag it finds out whether it was made.
+//!
+//! The prefix may not be below that of a fleet's own keys, which its coordinators read as a whole. etcd has to compact
+//! its history, as it does with `--auto-compaction-retention`: each form of an override stays there until then.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quell::override_store::{
+    ApplyOutcome, Change, Changes, Cursor, OverrideFilter, OverrideId, OverrideStore,
+    OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting,
+};
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use crate::store::{EtcdOptions, EtcdStore, StoreError};
+
+mod format;
+mod read;
+mod settle;
+mod write;
+
+use format::Keys;
+
+/// Time that a call to etcd may take: no request waits for it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Interval at which a waiting follower asks for the head: a hundred of them send seven hundred cheap calls a second.
+const POLL: Duration = Duration::from_millis(150);
+
+/// The same while there is no answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Changes that the log keeps, or some more: at 1,000 a second a follower may be away for a minute and a half, and they
+/// are some 10 MB.
+const LOG: u64 = 100_000;
+
+/// Changes that one transaction makes: etcd takes 128 operations, and head, log and what becomes needless are five.
+const STEP: usize = 120;
+
+/// Overrides that one transaction reads beside the head.
+const READS: usize = 100;
+
+/// The overrides in an etcd.
+pub struct EtcdOverrides {
+    store: Arc<EtcdStore>,
+    /// Without a password.
+    url: String,
+    keys: Keys,
+    log: u64,
+    /// The writers of this process stand in line, and do not get in each other's way.
+    turn: Mutex<()>,
+}
+
+impl fmt::Debug for EtcdOverrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdOverrides")
+            .field("url", &self.url)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EtcdOverrides {
+    /// The overrides in the etcd at these URLs, in keys that begin with `prefix`. Connects at the first call; needs a
+    /// tokio runtime with time and I/O.
+    ///
+    /// # Errors
+    /// As of [`EtcdStore::new`].
+    pub fn new(
+        endpoints: Vec<String>,
+        options: EtcdOptions,
+        prefix: &str,
+    ) -> Result<Self, StoreError> {
+        let store = EtcdStore::new(endpoints, options)?;
+        Ok(Self::with_store(Arc::new(store), prefix))
+    }
+
+    /// The same over connections that others use as well.
+    #[must_use]
+    pub fn with_store(store: Arc<EtcdStore>, prefix: &str) -> Self {
+        let endpoints = store.endpoints().iter();
+        let endpoints: Vec<_> = endpoints.map(|url| without_user(url)).collect();
+        Self {
+            url: endpoints.join(","),
+            store,
+            keys: Keys::new(prefix),
+            log: LOG,
+            turn: Mutex::default(),
+        }
+    }
+
+    /// The same with a log of at least so many changes, 1 or more. Default: 100,000.
+    #[must_use]
+    pub fn with_log(mut self, changes: u64) -> Self {
+        self.log = changes.max(1);
+        self
+    }
+
+    async fn newest(&self) -> Result<Position, OverrideStoreError> {
+        let snapshot = self.snapshot(Vec::new()).await?;
+        Ok(snapshot.seen.head.position())
+    }
+}
+
+impl OverrideStore for EtcdOverrides {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn position(&self) -> Reply<'_, Position> {
+        Box::pin(self.newest())
+    }
+
+    fn get<'a>(&'a self, id: &'a OverrideId) -> Reply<'a, Option<StoredOverride>> {
+        Box::pin(self.stored(id))
+    }
+
+    fn list<'a>(
+        &'a self,
+        filter: &'a OverrideFilter,
+        after: Option<&'a Cursor>,
+        most: usize,
+    ) -> Reply<'a, Page> {
+        Box::pin(self.page(Some(filter), after, most))
+    }
+
+    fn all<'a>(&'a self, after: Option<&'a Cursor>, most: usize) -> Reply<'a, Page> {
+        Box::pin(self.page(None, after, most))
+    }
+
+    fn apply<'a>(&'a self, changes: &'a [Change]) -> Reply<'a, ApplyOutcome> {
+        Box::pin(self.make(changes))
+    }
+
+    fn changes<'a>(&'a self, since: &'a Position, most: usize) -> Reply<'a, Changes> {
+        Box::pin(self.changes_since(since, most))
+    }
+
+    fn wait<'a>(&'a self, seen: &'a Position) -> Waiting<'a> {
+        Box::pin(async move {
+            loop {
+                match self.newest().await {
+                    Ok(newest) if newest == *seen => sleep(POLL).await,
+                    Ok(_) => return,
+                    Err(_) => return sleep(RETRY).await,
+                }
+            }
+        })
+    }
+}
+
+/// A URL without a user and a password.
+fn without_user(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_shows_no_password() {
+        for (url, expected) in [
+            ("http://me:se@cret@host:2379", "http://host:2379"),
+            ("https://host:2379/a@b", "https://host:2379/a@b"),
+        ] {
+            assert_eq!(without_user(url), expected);
+        }
+    }
+}
