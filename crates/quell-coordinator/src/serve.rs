@@ -85,7 +85,7 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
     rules.hand_out(leader.service());
     let (phase, stopped) = watch::channel(Phase::Running);
     let mut serving = JoinSet::new();
-    let overrides = config.store.overrides()?;
+    let overrides = config.store.overrides(&config.access.fleet)?;
     let overrides = overrides.map(|store| KeptOverrides {
         store,
         phase: stopped.clone(),

@@ -12,6 +12,8 @@ use quell_host::lazy_overrides::LazyOverrides;
 use tokio::sync::watch;
 
 use crate::error::ServeError;
+#[cfg(feature = "etcd")]
+use crate::etcd_overrides::EtcdOverrides;
 use crate::leader::{DesiredLimits, Leader, StartError};
 use crate::session::{Session, SessionOptions};
 use crate::store::{EmbeddedStore, EtcdOptions, EtcdTls};
@@ -42,18 +44,34 @@ impl FleetStore {
         Some(path.into())
     }
 
-    /// The stored overrides of the fleet; `None` if this store has no room for them. Reads a file.
+    /// The stored overrides of the fleet with this name. Reads files.
     ///
     /// # Errors
     /// Why they cannot be read.
-    pub(crate) fn overrides(&self) -> Result<Option<Arc<dyn OverrideStore>>, ServeError> {
-        let Self::Embedded(path) = self else {
-            return Ok(None);
-        };
-        let mut directory = path.clone().into_os_string();
-        directory.push(".overrides");
-        let store = LazyOverrides::new(Some(directory.into()));
-        Ok(Some(Arc::new(store.map_err(ServeError::Overrides)?)))
+    pub(crate) fn overrides(
+        &self,
+        fleet: &str,
+    ) -> Result<Option<Arc<dyn OverrideStore>>, ServeError> {
+        match self {
+            Self::Embedded(path) => {
+                let mut directory = path.clone().into_os_string();
+                directory.push(".overrides");
+                let store = LazyOverrides::new(Some(directory.into()));
+                Ok(Some(Arc::new(store.map_err(ServeError::Overrides)?)))
+            }
+            #[cfg(not(feature = "etcd"))]
+            Self::Etcd { .. } => {
+                let _ = fleet;
+                Ok(None)
+            }
+            #[cfg(feature = "etcd")]
+            Self::Etcd { urls, access } => {
+                let access = access.options(urls.iter().any(|url| is_tls(url)))?;
+                let prefix = format!("/quell-overrides/{fleet}/");
+                let store = EtcdOverrides::new(urls.clone(), access, &prefix);
+                Ok(Some(Arc::new(store.map_err(StartError::from)?)))
+            }
+        }
     }
 
     /// Refuses URLs that cannot be used.

@@ -6,8 +6,12 @@ use super::{Coordinator, Node, RULES, count};
 use crate::files::Folder;
 use crate::process::{quell, run};
 
-/// Prefixes that a fleet and its rules need, and no more.
-const PREFIXES: [&str; 2] = ["/quell/default/", "/quell-rules/shop/"];
+/// Prefixes that a fleet, its overrides and its rules need, and no more.
+const PREFIXES: [&str; 3] = [
+    "/quell/default/",
+    "/quell-overrides/default/",
+    "/quell-rules/shop/",
+];
 
 #[test]
 fn a_guarded_etcd_has_the_fleet_and_its_rules() {

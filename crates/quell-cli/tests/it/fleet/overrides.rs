@@ -1,5 +1,6 @@
 //! Stored overrides of a fleet: written at one node, in force at all, kept by the coordinator.
 
+use quell_testkit::etcd::Etcd;
 use serde_json::Value;
 
 use super::doors::token;
@@ -98,4 +99,34 @@ fn what_one_node_writes_is_in_force_at_all_and_outlives_the_coordinator() {
     one.restart();
     assert_eq!(one.limit("acme"), "token_bucket 100/h, burst 100");
     assert!(coordinator.log().contains("desk"), "{}", coordinator.log());
+}
+
+#[test]
+fn coordinators_share_them_in_etcd() {
+    let (folder, etcd) = (Folder::new(), Etcd::start());
+    let file = folder.write("shop.yaml", RULES);
+    let endpoint = etcd.endpoint();
+    let place = ["--etcd", &*endpoint];
+    let mut pair = [(); 2].map(|()| Coordinator::brief(&file, &place, &[]));
+    let node = |member| Node::start(&folder, &file, member, &[&pair[0], &pair[1]]);
+    let (one, mut two) = (node(1), node(2));
+    // Without credentials of the coordinators every node may.
+    let set = |burst: &str| {
+        let (rate, burst) = (format!("rate={burst}/h"), format!("burst={burst}"));
+        let words = ["set", "shop", "api", "-e", "tenant=acme", &rate, &burst];
+        until_every(LOOK, "a coordinator makes the change", || {
+            (one.overrides(&words).code() == Some(0)).then_some(())
+        });
+    };
+    set("20");
+    two.until_limit("acme", "token_bucket 20/h, burst 20");
+    pair[0].kill();
+    set("30");
+    pair[0].restart();
+    pair[1].kill();
+    set("40");
+    two.until_limit("acme", "token_bucket 40/h, burst 40");
+    two.kill();
+    two.restart();
+    two.until_limit("acme", "token_bucket 40/h, burst 40");
 }
