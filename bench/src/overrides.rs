@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -18,6 +19,7 @@ use crate::report::Report;
 use crate::table::Table;
 
 mod stored;
+mod wire;
 
 const QUESTION: &str = "What do many overrides on one rule cost?";
 const OVERHEAD: &str = "`without`, `others`, `listed` and `own`: ns of processor time per call of \
@@ -51,6 +53,13 @@ pub(crate) struct Settings {
     /// Overrides that are stored beside the rules, and not in their file.
     #[arg(long)]
     stored: bool,
+    /// With `--stored`, do not measure servers on the wire, which needs redis-benchmark.
+    #[arg(long, requires = "stored")]
+    without_wire: bool,
+    /// Measure this program on the wire instead of building one.
+    #[arg(long, value_name = "FILE", requires = "stored")]
+    #[serde(skip)]
+    quell: Option<PathBuf>,
     /// Print the report for programs.
     #[arg(long)]
     #[serde(skip)]

@@ -182,16 +182,30 @@ fn get(address: &str, path: &str) -> Result<String> {
     Ok(text)
 }
 
+/// The sum of a metric of the server at this address, over all its labels.
+///
+/// # Errors
+/// If the server does not answer.
+pub(crate) fn metric(address: &str, name: &str) -> Result<f64> {
+    let text = get(address, "/metrics")?;
+    let values = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let is_it = rest.starts_with(['{', ' ']);
+        rest.rsplit(' ')
+            .next()
+            .filter(|_| is_it)?
+            .parse::<f64>()
+            .ok()
+    });
+    Ok(values.sum())
+}
+
 /// Messages to and from the coordinator at this address so far.
 ///
 /// # Errors
 /// If it does not answer.
 pub(crate) fn fleet_messages(address: &str) -> Result<u64> {
-    let text = get(address, "/metrics")?;
-    let lines = text.lines();
-    let counts = lines.filter(|line| line.starts_with("quell_fleet_messages_total{"));
-    let counts = counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-    Ok(counts.sum())
+    Ok(metric(address, "quell_fleet_messages_total")? as u64)
 }
 
 #[cfg(test)]

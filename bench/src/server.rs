@@ -10,10 +10,10 @@ use crate::processes::{Running, on_path};
 use crate::report::{Report, progress, ratio};
 use crate::table::Table;
 
-mod clients;
+pub(crate) mod clients;
 mod rivals;
 
-use clients::{Load, redis_benchmark, wrk};
+use clients::{KEYS, Load, redis_benchmark, wrk};
 use rivals::{HttpRival, Rival, Servers};
 
 const QUESTION: &str = "What does a decision cost on the wire?";
@@ -141,7 +141,7 @@ fn measure_resp(
         Load::OneCommand => (FIRST_CONNECTIONS, MAX_CONNECTIONS),
     };
     let look = |rival: &Rival| -> Result<u64> {
-        let rate = redis_benchmark(&rival.target, load, first, &rival.words)?;
+        let rate = redis_benchmark(&rival.target, load, KEYS, first, &rival.words)?;
         Ok(((rate * settings.seconds as f64) as u64).clamp(first / 10, most))
     };
     let requests: Vec<u64> = servers.resp.iter().map(look).collect::<Result<_>>()?;
@@ -149,7 +149,7 @@ fn measure_resp(
         for turn in 0..servers.resp.len() {
             let index = (run + turn) % servers.resp.len();
             let (rival, requests) = (&servers.resp[index], requests[index]);
-            let ask = || redis_benchmark(&rival.target, load, requests, &rival.words);
+            let ask = || redis_benchmark(&rival.target, load, KEYS, requests, &rival.words);
             let (rate, micros) = timed(&servers.running[rival.server], requests as f64, ask)?;
             report.add(&case, rival.name, "per second", rate);
             report.add(&processor_case(&case), rival.name, "us", micros);

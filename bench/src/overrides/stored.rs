@@ -15,6 +15,7 @@ use quell_core::time::Wall;
 use quell_rules::{StoredFields, parse_str};
 use tokio::runtime::Runtime;
 
+use super::wire::{self, tenant};
 use super::{Settings, ask, file, limiter, queries};
 use crate::ALLOCATOR;
 use crate::report::{Report, ratio};
@@ -26,7 +27,8 @@ const OVERHEAD: &str = "`without`, `others` and `stored`: ns of processor time p
     none, and for tenants that have one of a thousand different numbers; `--tenants` ask in turn. `bytes`: what a \
     limiter allocates for each. `put`: changes of one key a second in a limiter. `load`: s to read all from the file of \
     a data directory and to bring them into force; `set`: changes a second that the file takes from a thousand callers, \
-    each on the disk before its answer.";
+    each on the disk before its answer. On the wire, `QUELL.ACQUIRE` in pipelines of 50 for `--tenants` at random: the \
+    client shares the machine's cores, so the processor time of the server counts.";
 
 /// Different numbers.
 const NUMBERS: usize = 1_000;
@@ -83,7 +85,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
         );
     }
     drop(with);
-    embedded(settings, &fields, &case, &mut report)?;
+    let on_the_wire = embedded(settings, &fields, &case, &mut report)?;
     let columns = ["without", "others", "stored", "bytes", "put", "set", "load"];
     let mut table = Table::new(
         ["overrides"]
@@ -99,7 +101,7 @@ pub(super) fn run(settings: &Settings) -> Result<()> {
     let over = |name| ratio(report.median(&case, name), report.median(&case, "without"));
     let ratios = [over("others"), over("stored")];
     table.row([case.clone()].into_iter().chain(figures).chain(ratios));
-    report.finish(&table.to_string(), settings.json)
+    report.finish(&format!("{table}\n{on_the_wire}"), settings.json)
 }
 
 /// The numbers of a tenant.
@@ -131,11 +133,11 @@ fn reader(fields: &StoredFields) -> impl Fn(&str, &str, &str) -> Option<StoredEf
     |domain, rule, text| fields.read(domain, rule, text).ok()
 }
 
-fn change(tenant: usize) -> Result<Change> {
-    let entries = [(Arc::from("tenant"), Arc::from(format!("tenant-{tenant}")))];
+fn change(number: usize) -> Result<Change> {
+    let entries = [(Arc::from("tenant"), Arc::from(tenant(number)))];
     let record = StoredOverride {
         id: OverrideId::new("shop", Some(Arc::from("api-per-tenant")), entries, false)?,
-        numbers: StoredNumbers::fields(&numbers(tenant))?,
+        numbers: StoredNumbers::fields(&numbers(number))?,
         from: None,
         until: None,
         prorated: None,
@@ -150,16 +152,22 @@ fn change(tenant: usize) -> Result<Change> {
     })
 }
 
-/// Measures the file of a data directory.
+/// Measures the file of a data directory, and a server that has it. Returns a table of the server.
 fn embedded(
     settings: &Settings,
     fields: &StoredFields,
     case: &str,
     report: &mut Report,
-) -> Result<()> {
+) -> Result<String> {
     let folder = std::env::temp_dir().join(format!("quell-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let measured = embedded_in(&folder, settings, fields, case, report);
+    let measured =
+        embedded_in(&folder, settings, fields, case, report).and_then(|()| {
+            match settings.without_wire {
+                true => Ok(String::new()),
+                false => wire::run(settings, &folder, report),
+            }
+        });
     std::fs::remove_dir_all(&folder)?;
     measured
 }

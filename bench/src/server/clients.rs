@@ -11,11 +11,11 @@ use crate::machine::bench_folder;
 pub(super) const CONNECTIONS: u32 = 50;
 
 /// Number of different keys; `bench/inputs/post.lua` has the same number.
-const KEYS: u32 = 100_000;
+pub(super) const KEYS: u32 = 100_000;
 
 /// A server as its clients reach it.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub(crate) struct Target {
     pub(super) address: SocketAddr,
     /// Token that a client presents.
     pub(super) token: Option<String>,
@@ -25,7 +25,7 @@ pub(super) struct Target {
 
 /// Load of each connection of `redis-benchmark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Load {
+pub(crate) enum Load {
     /// The client sends so many commands before it waits.
     Pipeline(u32),
     /// The client sends one command, and is closed.
@@ -34,7 +34,7 @@ pub(super) enum Load {
 
 impl Target {
     /// A server that wants neither TLS nor a token.
-    pub(super) const fn plain(address: SocketAddr) -> Self {
+    pub(crate) const fn plain(address: SocketAddr) -> Self {
         Self {
             address,
             token: None,
@@ -62,7 +62,7 @@ impl Target {
 ///
 /// # Errors
 /// If it begins differently; the error contains it.
-pub(super) fn look_resp(target: &Target, words: &[&str], expected: &str) -> Result<()> {
+pub(crate) fn look_resp(target: &Target, words: &[&str], expected: &str) -> Result<()> {
     let output = target.redis_client("redis-cli").args(words).output();
     let output = output.context("cannot start redis-cli")?;
     let reply = String::from_utf8_lossy(&output.stdout);
@@ -73,13 +73,14 @@ pub(super) fn look_resp(target: &Target, words: &[&str], expected: &str) -> Resu
     Ok(())
 }
 
-/// Commands per second, over all connections.
+/// Commands per second, over all connections, of so many different keys.
 ///
 /// # Errors
 /// If the client fails.
-pub(super) fn redis_benchmark(
+pub(crate) fn redis_benchmark(
     target: &Target,
     load: Load,
+    keys: u32,
     requests: u64,
     words: &[&str],
 ) -> Result<f64> {
@@ -90,7 +91,7 @@ pub(super) fn redis_benchmark(
     let output = target
         .redis_client("redis-benchmark")
         .args(["-c", &CONNECTIONS.to_string()])
-        .args(["-r", &KEYS.to_string()])
+        .args(["-r", &keys.to_string()])
         .args(["-n", &requests.to_string()])
         .args(load)
         .arg("--csv")

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::Settings;
-use super::clients::{Load, Target, look_resp, redis_benchmark};
+use super::clients::{KEYS, Load, Target, look_resp, redis_benchmark};
 use crate::machine::bench_folder;
 use crate::processes::{Running, built_quell, free_address, installed_throttlecrab, on_path};
 use crate::report::progress;
@@ -177,7 +177,7 @@ impl Servers {
         let address = self.redis("redis", &[])?;
         // Every key that GET may ask for exists, and stays.
         let fill = ["SET", "user:__rand_int__", "1"];
-        redis_benchmark(&address, Load::Pipeline(128), 2_000_000, &fill)?;
+        redis_benchmark(&address, Load::Pipeline(128), KEYS, 2_000_000, &fill)?;
         let get = ["GET", "user:__rand_int__"];
         self.ask("redis GET", address.clone(), &get);
         let set = ["SET", "pexp:__rand_int__", "1", "PX", "1000"];

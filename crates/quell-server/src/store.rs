@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use delegate::delegate;
 use quell::clock::Clock;
-use quell::store::memory::{HashKey, MemoryStore};
+use quell::store::memory::{HashKey, MemoryStore, StateTable};
 use quell::store::{
     Action, AdminStore, Answer, BanList, BanPage, Charges, Finished, HoldStore, HoldTotals,
     KeyView, Placed, Store, StoreError,
@@ -132,6 +132,14 @@ pub(crate) type StoreLookup = <LeasedStore<FallbackStore<RedisStore>> as Store>:
 
 impl Store for ServerStore {
     type Lookup = StoreLookup;
+
+    fn state_table(&self) -> Option<&StateTable> {
+        match self {
+            Self::Memory(store) => store.state_table(),
+            // Not all of their states are there.
+            Self::Node(_) | Self::Redis { .. } => None,
+        }
+    }
 
     delegate! {
         to match self {

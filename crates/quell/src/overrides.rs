@@ -1,26 +1,27 @@
 //! Overrides: numbers for single keys that come and go while the rules stay, with a beginning and an end.
 //!
 //! What is kept of each is a fingerprint of its key and a pointer to its numbers, which all keys of a rule with the
-//! same numbers share: 32 bytes in one of many short lists ([`Lists`]). A change copies one list; a call that began
-//! before it goes on with the old ones.
+//! same numbers share: 16 bytes in a table that is twice as large ([`KeyTable`]). A change copies a small part of it; a
+//! call that began before it goes on with the old one.
 
-use std::array;
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use quell_core::descriptor::Descriptor;
+use quell_core::limit::Limit;
 use quell_core::rule::{
-    Changes, LimitIds, Numbers, RuleSet, StoredChoice, StoredEffect, StoredNumbers, StoredOverrides,
+    Changes, Effect, LimitIds, Numbers, RuleSet, StoredChoice, StoredEffect, StoredNumbers,
+    StoredOverrides,
 };
 use quell_core::time::{Now, Wall};
 
-use crate::store::memory::HashKey;
+use crate::store::memory::{HashKey, StateTable};
 
-/// Number of rows of lists, and of lists in a row: of a million keys some 60 are in each list.
-const SIDE: usize = 128;
+mod key_table;
+
+use key_table::{KeyTable, TableKey};
 
 /// Other numbers for one key of a rule, which replace those that were stored for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +62,25 @@ impl OverrideRank {
             (false, false) => Self::Domain,
         }
     }
+
+    /// The rank in two bits.
+    const fn note(self) -> u8 {
+        match self {
+            Self::RuleBoost => 0,
+            Self::DomainBoost => 1,
+            Self::Rule => 2,
+            Self::Domain => 3,
+        }
+    }
+
+    const fn from_note(note: u8) -> Self {
+        match note {
+            0 => Self::RuleBoost,
+            1 => Self::DomainBoost,
+            2 => Self::Rule,
+            _ => Self::Domain,
+        }
+    }
 }
 
 /// Numbers from one instant to another.
@@ -83,101 +103,22 @@ pub type ReadNumbers<'f> = dyn Fn(&str, &str, &str) -> Option<StoredEffect> + 'f
 #[derive(Clone)]
 struct Table {
     hash: HashKey,
-    lists: Lists,
+    /// Where the states of the same keys are, under the same hash.
+    states: Option<StateTable>,
+    /// Those that are the same at any time have their rank as a note.
+    keys: KeyTable<Arc<Stored>>,
 }
-
-/// Keys by their fingerprints, in lists: a change copies one list, its row, and the row of rows.
-#[derive(Clone)]
-struct Lists(Arc<[Arc<Row>; SIDE]>);
-
-type Row = [Arc<[Entry]>; SIDE];
-
-impl Lists {
-    fn new() -> Self {
-        let empty: Arc<[Entry]> = Arc::from([]);
-        let row: Arc<Row> = Arc::new(array::from_fn(|_| Arc::clone(&empty)));
-        Self(Arc::new(array::from_fn(|_| Arc::clone(&row))))
-    }
-
-    /// The row of a key, and its list there.
-    fn place((high, _): Fingerprint) -> (usize, usize) {
-        let bits = usize::try_from(high & 0xffff_ffff).unwrap_or(0);
-        (bits / SIDE % SIDE, bits % SIDE)
-    }
-
-    fn get(&self, key: Fingerprint) -> &[Entry] {
-        let (row, list) = Self::place(key);
-        let list = self.0.get(row).and_then(|row| row.get(list));
-        list.map_or(&[], |list| list)
-    }
-
-    fn set(&mut self, key: Fingerprint, entries: Vec<Entry>) {
-        let (row, list) = Self::place(key);
-        let rows = Arc::make_mut(&mut self.0);
-        if let Some(row) = rows.get_mut(row)
-            && let Some(list) = Arc::make_mut(row).get_mut(list)
-        {
-            *list = Arc::from(entries);
-        }
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Entry> {
-        let lists = self.0.iter().flat_map(|row| row.iter());
-        lists.flat_map(|list| list.iter())
-    }
-
-    /// The same lists with other entries.
-    fn map(&self, entry: impl Fn(&Entry) -> Entry) -> Self {
-        let list = |list: &Arc<[Entry]>| -> Arc<[Entry]> { list.iter().map(&entry).collect() };
-        let rows = array::from_fn(|row| {
-            let row = self.0.get(row);
-            let lists = array::from_fn(|place| {
-                let before = row.and_then(|row| row.get(place));
-                before.map_or_else(|| Arc::from([]), &list)
-            });
-            Arc::new(lists)
-        });
-        Self(Arc::new(rows))
-    }
-}
-
-/// The place of a key in a list, or the place where it belongs. Fingerprints are spread evenly, so it is looked for
-/// where it should lie, and from there on.
-fn search(list: &[Entry], key: Fingerprint) -> Result<usize, usize> {
-    let scaled = ((key.0 >> 32) * list.len() as u64) >> 32;
-    let mut place = usize::try_from(scaled).unwrap_or(0);
-    while place > 0 && list.get(place - 1).is_some_and(|entry| entry.key >= key) {
-        place -= 1;
-    }
-    while let Some(entry) = list.get(place) {
-        match entry.key.cmp(&key) {
-            Ordering::Less => place += 1,
-            Ordering::Equal => return Ok(place),
-            Ordering::Greater => break,
-        }
-    }
-    Err(place)
-}
-
-/// A key with its numbers.
-#[derive(Clone)]
-struct Entry {
-    key: Fingerprint,
-    spans: Spans,
-}
-
-type Fingerprint = (u64, u32);
 
 /// The overrides that a list of all of them had, each a key and its rank.
-pub(crate) type Seen = HashSet<(Fingerprint, OverrideRank)>;
+pub(crate) type Seen = HashSet<(TableKey, OverrideRank)>;
 
-/// The numbers of a key.
-#[derive(Clone)]
-enum Spans {
-    /// The same at any time.
-    Always(OverrideRank, Arc<Shared>),
-    /// Behind a thin pointer, since few have these.
-    Timed(Arc<Vec<Timed>>),
+/// The numbers of a key. In one piece with the numbers that nearly all keys share, since a decision waits for each
+/// pointer that it follows.
+enum Stored {
+    /// The same at any time, for all keys of a rule that have them.
+    Always(Shared),
+    /// Those of one key, each with its time.
+    Timed(Vec<Timed>),
 }
 
 #[derive(Clone)]
@@ -185,7 +126,8 @@ struct Timed {
     rank: OverrideRank,
     from: Wall,
     until: Option<Wall>,
-    shared: Arc<Shared>,
+    /// [`Stored::Always`].
+    numbers: Arc<Stored>,
 }
 
 /// Numbers that keys of one rule share.
@@ -237,32 +179,77 @@ impl fmt::Debug for Table {
 
 impl StoredOverrides for Table {
     fn find(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>> {
-        let key = self.fingerprint(key);
-        let list = self.lists.get(key);
-        match &list.get(search(list, key).ok()?)?.spans {
-            Spans::Always(_, shared) => shared.get(),
-            Spans::Timed(all) => {
+        let key = self.hash.of_bytes(key);
+        // Its state is read next, in another cache line, so both are fetched at once.
+        if let Some(states) = &self.states {
+            states.fetch(key);
+        }
+        let (stored, _) = self.keys.get(TableKey::new(key))?;
+        match &**stored {
+            Stored::Always(shared) => shared.get(),
+            Stored::Timed(all) => {
                 let mut all = all.iter();
                 let is_now = |timed: &&Timed| {
                     timed.from <= wall && timed.until.is_none_or(|until| wall < until)
                 };
-                all.find(is_now)?.shared.get()
+                all.find(is_now)?.numbers.shared()?.get()
             }
         }
     }
 }
 
 impl Table {
-    fn new() -> Self {
+    fn new(states: Option<StateTable>) -> Self {
+        let hash = states.as_ref().map(StateTable::hash_key);
         Self {
-            hash: HashKey::random(),
-            lists: Lists::new(),
+            hash: hash.unwrap_or_else(HashKey::random),
+            states,
+            keys: KeyTable::new(),
         }
     }
 
-    fn fingerprint(&self, key: &[u8]) -> Fingerprint {
-        let hash = self.hash.of_bytes(key);
-        (hash.high, hash.low)
+    fn key(&self, key: &[u8]) -> TableKey {
+        TableKey::new(self.hash.of_bytes(key))
+    }
+
+    /// The numbers of a key, in the order of their ranks.
+    fn spans(&self, key: TableKey) -> Vec<Timed> {
+        let stored = self.keys.get(key);
+        stored.map_or_else(Vec::new, |(stored, note)| spans_of(stored, note))
+    }
+
+    /// Stores the numbers of a key.
+    fn set(&mut self, key: TableKey, mut spans: Vec<Timed>) {
+        let stored = match spans.as_slice() {
+            [] => None,
+            [one] if one.from == Wall::ORIGIN && one.until.is_none() => {
+                spans.pop().map(|one| (one.numbers, one.rank.note()))
+            }
+            _ => Some((Arc::new(Stored::Timed(spans)), 0)),
+        };
+        self.keys.set(key, stored);
+    }
+}
+
+/// The numbers that are stored with this note.
+fn spans_of(stored: &Arc<Stored>, note: u8) -> Vec<Timed> {
+    match &**stored {
+        Stored::Always(_) => vec![Timed {
+            rank: OverrideRank::from_note(note),
+            from: Wall::ORIGIN,
+            until: None,
+            numbers: Arc::clone(stored),
+        }],
+        Stored::Timed(all) => all.clone(),
+    }
+}
+
+impl Stored {
+    const fn shared(&self) -> Option<&Shared> {
+        match self {
+            Self::Always(shared) => Some(shared),
+            Self::Timed(_) => None,
+        }
     }
 }
 
@@ -271,13 +258,15 @@ impl Table {
 pub(crate) struct Overrides {
     /// `None` as long as there was never one.
     table: Option<Table>,
-    known: HashMap<Name, Arc<Shared>>,
+    /// All [`Stored::Always`].
+    known: HashMap<Name, Arc<Stored>>,
     keys: usize,
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Shared").field(&self.name).finish()
+        let name = self.shared().map(|shared| &shared.name);
+        f.debug_tuple("Stored").field(&name).finish()
     }
 }
 
@@ -301,6 +290,8 @@ pub(crate) struct Naming<'f> {
     pub(crate) read: &'f ReadNumbers<'f>,
     pub(crate) now: Now,
     pub(crate) ids: &'f LimitIds,
+    /// The states of keys, if they are in memory.
+    pub(crate) states: Option<&'f StateTable>,
 }
 
 impl Overrides {
@@ -318,8 +309,9 @@ impl Overrides {
         mut seen: Option<&mut Seen>,
     ) -> Changed {
         let mut changed = Changed::new(rules);
-        let mut table = self.table.take().unwrap_or_else(Table::new);
-        let mut given_up: Vec<Arc<Shared>> = Vec::new();
+        let table = self.table.take();
+        let mut table = table.unwrap_or_else(|| Table::new(context.states.cloned()));
+        let mut given_up: Vec<Arc<Stored>> = Vec::new();
         for one in all {
             let mut descriptor = Descriptor::new();
             for (entry, value) in &one.entries {
@@ -328,12 +320,12 @@ impl Overrides {
             let Some(key) = rules.key_of(one.domain, one.rule, &descriptor) else {
                 continue;
             };
-            let key = table.fingerprint(&key);
+            let key = table.key(&key);
             let spans = one.spans.iter().map(|span| Timed {
                 rank: one.rank,
                 from: span.from.unwrap_or(Wall::ORIGIN),
                 until: span.until,
-                shared: self.share((one.domain, one.rule), &span.numbers, context, &mut changed),
+                numbers: self.share((one.domain, one.rule), &span.numbers, context, &mut changed),
             });
             let spans: Vec<Timed> = spans.collect();
             if let (Some(seen), false) = (&mut seen, spans.is_empty()) {
@@ -351,13 +343,14 @@ impl Overrides {
         let Some(mut table) = self.table.take() else {
             return changed;
         };
-        let is_gone = |entry: &Entry| {
-            let ranks = entry.spans.all();
-            let mut ranks = ranks.iter().map(|timed| timed.rank);
-            ranks.any(|rank| !seen.contains(&(entry.key, rank)))
+        let is_gone = |key: TableKey, stored: &Arc<Stored>, note: u8| {
+            let spans = spans_of(stored, note);
+            let mut ranks = spans.iter().map(|timed| timed.rank);
+            ranks.any(|rank| !seen.contains(&(key, rank)))
         };
-        let gone = table.lists.all().filter(|entry| is_gone(entry));
-        let gone: Vec<Fingerprint> = gone.map(|entry| entry.key).collect();
+        let all = table.keys.all();
+        let gone = all.filter(|(key, stored, note)| is_gone(*key, stored, *note));
+        let gone: Vec<TableKey> = gone.map(|(key, ..)| key).collect();
         let mut given_up = Vec::new();
         for key in gone {
             let is_gone = |timed: &Timed| !seen.contains(&(key, timed.rank));
@@ -370,42 +363,30 @@ impl Overrides {
     fn put(
         &mut self,
         table: &mut Table,
-        key: Fingerprint,
+        key: TableKey,
         is_gone: impl Fn(&Timed) -> bool,
         spans: Vec<Timed>,
-    ) -> impl Iterator<Item = Arc<Shared>> {
-        let before = table.lists.get(key);
-        let place = search(before, key);
-        let old = place.ok().and_then(|place| before.get(place));
-        let old = old.map_or_else(Vec::new, |entry| entry.spans.all());
+    ) -> impl Iterator<Item = Arc<Stored>> {
+        let old = table.spans(key);
         self.keys -= usize::from(!old.is_empty());
-        let is_new = old.is_empty();
         let (gone, mut next): (Vec<Timed>, Vec<Timed>) = old.into_iter().partition(is_gone);
         next.extend(spans);
         next.sort_by_key(|timed| timed.rank);
         self.keys += usize::from(!next.is_empty());
-        let (head, tail) = match place {
-            Ok(place) => (before.get(..place), before.get(place + 1..)),
-            Err(place) => (before.get(..place), before.get(place..)),
-        };
-        let mut entries = Vec::with_capacity(before.len() + usize::from(is_new));
-        entries.extend_from_slice(head.unwrap_or_default());
-        entries.extend(Spans::new(next).map(|spans| Entry { key, spans }));
-        entries.extend_from_slice(tail.unwrap_or_default());
-        table.lists.set(key, entries);
-        gone.into_iter().map(|timed| timed.shared)
+        table.set(key, next);
+        gone.into_iter().map(|timed| timed.numbers)
     }
 
     /// Puts the table into the rules.
     fn end(
         &mut self,
         table: Table,
-        given_up: Vec<Arc<Shared>>,
+        given_up: Vec<Arc<Stored>>,
         context: &Naming<'_>,
         mut changed: Changed,
     ) -> Changed {
-        for shared in given_up {
-            self.give_up(&shared, context, &mut changed);
+        for stored in given_up {
+            self.give_up(&stored, context, &mut changed);
         }
         changed.rules = changed
             .rules
@@ -421,22 +402,27 @@ impl Overrides {
         text: &Arc<str>,
         context: &Naming<'_>,
         changed: &mut Changed,
-    ) -> Arc<Shared> {
+    ) -> Arc<Stored> {
         let name: Name = (Arc::from(domain), Arc::from(rule), Arc::clone(text));
         let known = self.known.entry(name.clone()).or_insert_with(|| {
             let choice = choose(&name, None, context, changed);
-            Arc::new(Shared {
+            Arc::new(Stored::Always(Shared {
                 name,
                 choice,
                 users: AtomicUsize::new(0),
-            })
+            }))
         });
-        known.users.fetch_add(1, Relaxed);
+        if let Some(shared) = known.shared() {
+            shared.users.fetch_add(1, Relaxed);
+        }
         Arc::clone(known)
     }
 
     /// Takes numbers from a key. If it was the last one, its other keys' use goes to the limit of the rule.
-    fn give_up(&mut self, shared: &Arc<Shared>, context: &Naming<'_>, changed: &mut Changed) {
+    fn give_up(&mut self, stored: &Stored, context: &Naming<'_>, changed: &mut Changed) {
+        let Some(shared) = stored.shared() else {
+            return;
+        };
         if shared.users.fetch_sub(1, Relaxed) > 1 {
             return;
         }
@@ -461,6 +447,9 @@ impl Overrides {
         };
         let mut next = HashMap::with_capacity(self.known.len());
         for (name, before) in self.known.drain() {
+            let Some(before) = before.shared() else {
+                continue;
+            };
             let choice = choose(&name, before.own(), context, changed);
             let users = AtomicUsize::new(before.users.load(Relaxed));
             let shared = Shared {
@@ -468,20 +457,41 @@ impl Overrides {
                 choice,
                 users,
             };
-            next.insert(name, Arc::new(shared));
+            next.insert(name, Arc::new(Stored::Always(shared)));
         }
         self.known = next;
-        let renew = |shared: &Arc<Shared>| {
-            let now = self.known.get(&shared.name);
-            Arc::clone(now.unwrap_or(shared))
+        let renew = |stored: &Arc<Stored>| {
+            let now = stored.shared().and_then(|it| self.known.get(&it.name));
+            Arc::clone(now.unwrap_or(stored))
         };
-        table.lists = table.lists.map(|entry| Entry {
-            key: entry.key,
-            spans: entry.spans.map(renew),
+        table.keys = table.keys.map(|stored| match &**stored {
+            Stored::Always(_) => renew(stored),
+            Stored::Timed(all) => {
+                let all = all.iter().map(|timed| Timed {
+                    numbers: renew(&timed.numbers),
+                    ..*timed
+                });
+                Arc::new(Stored::Timed(all.collect()))
+            }
         });
         changed.rules = changed
             .rules
             .with_stored((self.keys > 0).then(|| Arc::new(table.clone()) as Arc<_>));
+    }
+}
+
+/// Shares the memory of a shape that the rule has: else a decision would read one of its own for each of many numbers.
+fn adopt_shape(limit: &mut Limit, rules: &RuleSet, (domain, rule): (&str, &str)) {
+    let mut all = rules.domain(domain).iter();
+    let Some(in_force) = all.find(|active| *active.rule().name == *rule) else {
+        return;
+    };
+    let rule = in_force.rule();
+    let plans = rule.plans.iter().flat_map(|plans| plans.effects.values());
+    for effect in [&rule.effect].into_iter().chain(plans) {
+        if let Some(known) = effect.limit() {
+            limit.adopt_shape(known.shape());
+        }
     }
 }
 
@@ -493,7 +503,10 @@ fn choose(
     changed: &mut Changed,
 ) -> Choice {
     let (domain, rule, text) = name;
-    let effect = (context.read)(domain, rule, text);
+    let mut effect = (context.read)(domain, rule, text);
+    if let Some(StoredEffect::Effect(Effect::Limit(limit))) = &mut effect {
+        adopt_shape(limit, &changed.rules, (domain, rule));
+    }
     let own = match &effect {
         Some(StoredEffect::Effect(effect)) => Some(effect),
         _ => None,
@@ -519,44 +532,5 @@ fn choose(
     match in_force.and_then(|in_force| in_force.plan(&plan)) {
         Some(numbers) => Choice::Plan(numbers.clone()),
         None => Choice::WithoutPlan,
-    }
-}
-
-impl Spans {
-    /// `None` if there are none.
-    fn new(mut all: Vec<Timed>) -> Option<Self> {
-        Some(match all.as_slice() {
-            [] => return None,
-            [one] if one.from == Wall::ORIGIN && one.until.is_none() => {
-                let one = all.pop()?;
-                Self::Always(one.rank, one.shared)
-            }
-            _ => Self::Timed(Arc::new(all)),
-        })
-    }
-
-    fn all(&self) -> Vec<Timed> {
-        match self {
-            Self::Always(rank, shared) => vec![Timed {
-                rank: *rank,
-                from: Wall::ORIGIN,
-                until: None,
-                shared: Arc::clone(shared),
-            }],
-            Self::Timed(all) => all.to_vec(),
-        }
-    }
-
-    fn map(&self, renew: impl Fn(&Arc<Shared>) -> Arc<Shared>) -> Self {
-        match self {
-            Self::Always(rank, shared) => Self::Always(*rank, renew(shared)),
-            Self::Timed(all) => {
-                let all = all.iter().map(|timed| Timed {
-                    shared: renew(&timed.shared),
-                    ..*timed
-                });
-                Self::Timed(Arc::new(all.collect()))
-            }
-        }
     }
 }

@@ -54,6 +54,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// deciding.
     fn set_clock(&mut self, _clock: &Arc<dyn Clock>) {}
 
+    /// The table of all states, if they are in the memory of this process: what is looked up beside a state is fetched
+    /// at once with it.
+    #[doc(hidden)]
+    fn state_table(&self) -> Option<&memory::StateTable> {
+        None
+    }
+
     /// Number of holds that a key may have on a rung here; rules with more permits are refused. 0 if there
     /// are no holds.
     fn most_holds(&self, _rung: Rung) -> usize {

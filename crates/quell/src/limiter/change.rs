@@ -79,6 +79,7 @@ impl<S: Store> Limiter<S> {
             read: &self.checked(&rules, read),
             now: self.now(),
             ids: &self.parts.ids,
+            states: self.parts.store.state_table(),
         };
         let changed = change(&mut changing.overrides, &rules, &naming);
         self.put_into_force(changed, || self.now());
@@ -168,6 +169,7 @@ impl<S: Store> Limiter<S> {
             read: &self.checked(&rules, read),
             now: begun,
             ids,
+            states: self.parts.store.state_table(),
         };
         let mut changed = Changed {
             changes,

@@ -82,7 +82,9 @@ const TIME_SLICE: Duration = Duration::from_millis(10);
 /// States in this process.
 #[derive(Debug)]
 pub struct MemoryStore {
-    table: Table,
+    table: Arc<Table>,
+    /// The same, for others.
+    state_table: StateTable,
     registry: Registry,
     names: Mutex<BanNames>,
     holds: HoldIndex,
@@ -91,6 +93,23 @@ pub struct MemoryStore {
     next_shard: AtomicUsize,
     /// The clock from which callers read, if known.
     clock: Option<Arc<dyn Clock>>,
+}
+
+/// The table of a store's states, for what is looked up beside them.
+#[derive(Clone, Debug)]
+pub struct StateTable(Arc<Table>);
+
+impl StateTable {
+    /// The secret under which its keys are hashed.
+    pub(crate) fn hash_key(&self) -> HashKey {
+        self.0.hash_key()
+    }
+
+    /// Begins to fetch the state of a key.
+    #[inline]
+    pub(crate) fn fetch(&self, key: Fingerprint) {
+        self.0.fetch(key.high);
+    }
 }
 
 /// A state in a snapshot.
@@ -118,8 +137,10 @@ impl MemoryStore {
     /// An empty store of at most `max_keys` keys (at least 1, at most 2^28) that hashes under `key`.
     #[must_use]
     pub fn with(max_keys: usize, key: HashKey) -> Self {
+        let table = Arc::new(Table::new(max_keys, key));
         Self {
-            table: Table::new(max_keys, key),
+            state_table: StateTable(Arc::clone(&table)),
+            table,
             registry: Registry::default(),
             names: Mutex::default(),
             holds: HoldIndex::new(),
@@ -138,7 +159,7 @@ impl MemoryStore {
 
     /// The most keys that may have a state of their own.
     #[must_use]
-    pub const fn max_keys(&self) -> usize {
+    pub fn max_keys(&self) -> usize {
         self.table.max_keys()
     }
 
@@ -150,7 +171,7 @@ impl MemoryStore {
 
     /// The secret under which keys are hashed, for a snapshot.
     #[must_use]
-    pub const fn hash_key(&self) -> HashKey {
+    pub fn hash_key(&self) -> HashKey {
         self.table.hash_key()
     }
 
@@ -524,6 +545,10 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     type Lookup = ();
+
+    fn state_table(&self) -> Option<&StateTable> {
+        Some(&self.state_table)
+    }
 
     fn set_clock(&mut self, clock: &Arc<dyn Clock>) {
         self.clock = Some(Arc::clone(clock));

@@ -225,6 +225,14 @@ impl Table {
         }
     }
 
+    /// Prefetches the cache line of a key by the upper half of its fingerprint.
+    #[inline]
+    pub(crate) fn fetch(&self, high: u64) {
+        if let Some(line) = self.lines.get(self.extent().home(high)) {
+            line.fetch();
+        }
+    }
+
     /// Decides a charge on the key's packed word, without a lock. `None` if the slow path has to: the
     /// key is new or was charged under another limit, or the limit is no simple bucket.
     ///

@@ -1,0 +1,263 @@
+//! Key table: what is stored for keys, by their fingerprints; an old copy stays as it was when the new one changes.
+//!
+//! Keys are spread over 16,384 blocks, which a change copies one by one. A block is a hash table of buckets with open
+//! addressing. A bucket is one cache line of four slots, of which two are in use in the mean, so that six look-ups in
+//! seven read one line, whether the key is there or not.
+
+use std::array;
+use std::sync::Arc;
+
+use crate::store::memory::Fingerprint;
+
+/// Number of rows of blocks, and of blocks in a row: of a million keys some 60 are in each block.
+const SIDE: usize = 128;
+
+/// Bits of a fingerprint that choose the block.
+const BLOCK_BITS: u32 = 14;
+
+/// Slots of a bucket.
+const SLOTS: usize = 4;
+
+/// Slots of a bucket that are in use, in the mean: with more, neighbours would have to be read; with fewer, less of each
+/// cache line would be used.
+const LOAD: usize = 2;
+
+/// Bits of [`Fingerprint::low`] that are kept, its upper ones.
+const LOW_BITS: u32 = 12;
+
+/// Bits of a tag beside those of the fingerprint.
+const NOTE_BITS: u32 = BLOCK_BITS - LOW_BITS;
+
+const _: () = assert!(SIDE * SIDE == 1 << BLOCK_BITS && size_of::<Bucket<Arc<()>>>() == 64);
+
+/// A key in a table: 76 bits of its fingerprint, of which a tag has 62 and the place of its block the others. Any two of
+/// 10^7 keys share them with a probability below 2^-30.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TableKey {
+    high: u64,
+    low: u32,
+}
+
+/// Values of 8 bytes with a note of two bits, by key.
+#[derive(Clone)]
+pub(super) struct KeyTable<V>(Arc<[Arc<Row<V>>; SIDE]>);
+
+type Row<V> = [Block<V>; SIDE];
+
+type Block<V> = Arc<[Bucket<V>]>;
+
+/// A cache line of slots, of which those in use come first.
+#[derive(Clone)]
+#[repr(align(64))]
+struct Bucket<V>([Slot<V>; SLOTS]);
+
+#[derive(Clone)]
+struct Slot<V> {
+    /// [`TableKey::tag`], and the note.
+    tag: u64,
+    value: Option<V>,
+}
+
+impl TableKey {
+    pub(super) const fn new(fingerprint: Fingerprint) -> Self {
+        Self {
+            high: fingerprint.high,
+            low: fingerprint.low >> (u32::BITS - LOW_BITS),
+        }
+    }
+
+    /// All of it that the block does not say, and room for a note.
+    fn tag(self) -> u64 {
+        (self.high >> BLOCK_BITS << BLOCK_BITS) | u64::from(self.low) << NOTE_BITS
+    }
+
+    /// The place of its block.
+    fn block(self) -> usize {
+        usize::try_from(self.high % (1 << BLOCK_BITS)).unwrap_or(0)
+    }
+
+    /// The key with this tag in this block.
+    fn from_tag(tag: u64, block: usize) -> Self {
+        let low = (tag >> NOTE_BITS) % (1 << LOW_BITS);
+        Self {
+            high: (tag >> BLOCK_BITS << BLOCK_BITS) | block as u64,
+            low: u32::try_from(low).unwrap_or(0),
+        }
+    }
+}
+
+/// The first of so many buckets in which a key with this tag may be.
+fn home(tag: u64, buckets: usize) -> usize {
+    usize::try_from(((tag >> 32) * buckets as u64) >> 32).unwrap_or(0)
+}
+
+impl<V: Clone> KeyTable<V> {
+    pub(super) fn new() -> Self {
+        let empty: Block<V> = Arc::from([]);
+        let row: Arc<Row<V>> = Arc::new(array::from_fn(|_| Arc::clone(&empty)));
+        Self(Arc::new(array::from_fn(|_| Arc::clone(&row))))
+    }
+
+    fn block(&self, key: TableKey) -> &[Bucket<V>] {
+        let place = key.block();
+        let row = self.0.get(place / SIDE);
+        row.and_then(|row| row.get(place % SIDE))
+            .map_or(&[], |block| block)
+    }
+
+    /// What is stored for a key, and the note beside it.
+    #[inline]
+    pub(super) fn get(&self, key: TableKey) -> Option<(&V, u8)> {
+        let (block, tag) = (self.block(key), key.tag());
+        let first = home(tag, block.len());
+        let (before, after) = block.split_at_checked(first)?;
+        for Bucket(slots) in after.iter().chain(before) {
+            let is_sought = |slot: &&Slot<V>| (slot.tag ^ tag) >> NOTE_BITS == 0;
+            if let Some(slot) = slots.iter().find(is_sought) {
+                return slot.value.as_ref().map(|value| (value, slot.note()));
+            }
+            // A key moves on only from a bucket that is full.
+            if slots.last()?.value.is_none() {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Stores a value with a note for a key, or nothing any more.
+    pub(super) fn set(&mut self, key: TableKey, value: Option<(V, u8)>) {
+        let (place, tag) = (key.block(), key.tag());
+        let others = self.block(key).iter().flat_map(Bucket::used);
+        let others = others.filter(|slot| (slot.tag ^ tag) >> NOTE_BITS != 0);
+        let own = value.map(|(value, note)| Slot {
+            tag: tag | u64::from(note) % (1 << NOTE_BITS),
+            value: Some(value),
+        });
+        let block = new_block(others.cloned().chain(own).collect());
+        let rows = Arc::make_mut(&mut self.0);
+        if let Some(row) = rows.get_mut(place / SIDE)
+            && let Some(old) = Arc::make_mut(row).get_mut(place % SIDE)
+        {
+            *old = block;
+        }
+    }
+
+    /// All keys with what is stored for them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (TableKey, &V, u8)> {
+        let blocks = self.0.iter().flat_map(|row| row.iter()).enumerate();
+        blocks.flat_map(|(place, block)| {
+            let slots = block.iter().flat_map(Bucket::used);
+            slots.filter_map(move |slot| {
+                let key = TableKey::from_tag(slot.tag, place);
+                Some((key, slot.value.as_ref()?, slot.note()))
+            })
+        })
+    }
+
+    /// The same keys with other values.
+    pub(super) fn map(&self, change: impl Fn(&V) -> V) -> Self {
+        let block = |block: &Block<V>| -> Block<V> {
+            let buckets = block.iter().map(|Bucket(slots)| {
+                Bucket(slots.clone().map(|slot| Slot {
+                    value: slot.value.as_ref().map(&change),
+                    ..slot
+                }))
+            });
+            buckets.collect()
+        };
+        let rows = self.0.each_ref();
+        let rows = rows.map(|row| Arc::new(row.each_ref().map(&block)));
+        Self(Arc::new(rows))
+    }
+}
+
+/// A block with these slots, which are in use.
+fn new_block<V: Clone>(all: Vec<Slot<V>>) -> Block<V> {
+    let mut buckets: Vec<Bucket<V>> = Vec::new();
+    buckets.resize_with(all.len().div_ceil(LOAD), Bucket::empty);
+    for slot in all {
+        let first = home(slot.tag, buckets.len());
+        // Fewer than all slots are in use, so there is a free one.
+        for place in (first..buckets.len()).chain(0..first) {
+            let Some(Bucket(slots)) = buckets.get_mut(place) else {
+                break;
+            };
+            if let Some(free) = slots.iter_mut().find(|slot| slot.value.is_none()) {
+                *free = slot;
+                break;
+            }
+        }
+    }
+    Arc::from(buckets)
+}
+
+impl<V> Bucket<V> {
+    fn empty() -> Self {
+        Self(array::from_fn(|_| Slot {
+            tag: 0,
+            value: None,
+        }))
+    }
+
+    fn used(&self) -> impl Iterator<Item = &Slot<V>> {
+        self.0.iter().filter(|slot| slot.value.is_some())
+    }
+}
+
+impl<V> Slot<V> {
+    fn note(&self) -> u8 {
+        u8::try_from(self.tag % (1 << NOTE_BITS)).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Keys of few blocks and few homes, so that they meet.
+    fn key() -> impl Strategy<Value = TableKey> {
+        (0_u64..3, 0_u64..40, 0_u32..4).prop_map(|(block, upper, low)| {
+            TableKey::new(Fingerprint {
+                high: upper << 59 | upper << 20 | block * 16_000,
+                low: low << 20,
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn same_as_a_map(steps in prop::collection::vec((key(), prop::option::of((0_u64..9, 0_u8..4))), 0..300)) {
+            let mut table: KeyTable<Arc<u64>> = KeyTable::new();
+            let mut model = BTreeMap::new();
+            let mut copies = Vec::new();
+            for (at, (key, value)) in steps.iter().enumerate() {
+                if at % 50 == 0 {
+                    copies.push((table.clone(), model.clone()));
+                }
+                table.set(*key, value.map(|(value, note)| (Arc::new(value), note)));
+                match value {
+                    Some(value) => model.insert((key.high, key.low), *value),
+                    None => model.remove(&(key.high, key.low)),
+                };
+            }
+            copies.push((table, model));
+            for (table, model) in copies {
+                for (key, _) in &steps {
+                    let found = table.get(*key).map(|(value, note)| (**value, note));
+                    prop_assert_eq!(found, model.get(&(key.high, key.low)).copied());
+                }
+                let doubled = table.map(|value| Arc::new(**value * 2));
+                let all: BTreeMap<_, _> =
+                    doubled.all().map(|(key, value, note)| ((key.high, key.low), (**value, note))).collect();
+                let expected: BTreeMap<_, _> =
+                    model.iter().map(|(key, (value, note))| (*key, (value * 2, *note))).collect();
+                prop_assert_eq!(doubled.all().count(), expected.len());
+                prop_assert_eq!(all, expected);
+            }
+        }
+    }
+}
