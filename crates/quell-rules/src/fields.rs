@@ -59,10 +59,10 @@ tables! {
     WAIT: "A range of waits",
 }
 
-/// The fields that the numbers of a single key can have: those of an override without `when`, and `plan`.
+/// The fields that the numbers of a single key can have: `plan`, and those of an override without `when`.
 pub fn number_fields() -> impl Iterator<Item = &'static str> {
     let of_override = OVERRIDE.names().filter(|name| *name != "when");
-    of_override.chain(["plan"])
+    ["plan"].into_iter().chain(of_override)
 }
 
 impl FieldTable {

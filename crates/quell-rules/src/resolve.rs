@@ -87,7 +87,8 @@ impl Domains {
                 self.reserves.agree(domain, &raw, sink);
                 self.redundancies.check(domain, &rule, &raw.span, sink);
                 raw.overrides = Vec::new();
-                self.stored.add_rule(domain, raw, &rule);
+                let calendars = plans::on_the_calendar(&raw, document, &rule);
+                self.stored.add_rule(domain, raw, (&rule, calendars));
                 self.rules(domain).push(rule);
             }
         }

@@ -183,6 +183,13 @@ pub(crate) fn text_of(numbers: &StoredNumbers) -> Arc<str> {
             let plan = serde_json::Value::from(&**plan);
             Arc::from(format!("{{\"plan\":{plan}}}"))
         }
+        StoredNumbers::PlanFrom { plan, calendar } => {
+            // A store has no other texts.
+            let mut fields: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(calendar).unwrap_or_default();
+            fields.insert("plan".to_owned(), (&**plan).into());
+            Arc::from(serde_json::Value::Object(fields).to_string())
+        }
         StoredNumbers::Unlimited => Arc::from("{\"unlimited\":true}"),
         StoredNumbers::Refuse => Arc::from("{\"refuse\":true}"),
     }

@@ -20,14 +20,14 @@ use crate::output;
 /// Give a key its own numbers: fields of its limit, a plan, no limit, or a refusal
 ///
 /// FIELD is a field of a limit as in a rules file (rate=200/s, burst=400, limit=5/min), plan=NAME, unlimited=true or
-/// refuse=true; fields that are left out are the rule's. A value in braces, brackets or quotes is YAML. With --until it
+/// refuse=true; fields that are left out are the rule's. Beside a plan there may be anchor and time_zone. A value in braces, brackets or quotes is YAML. With --until it
 /// is a boost, which ends by itself; without, it stands until it is changed or deleted. Setting it again replaces it as
 /// a whole.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell overrides set shop api -e tenant=acme rate=200/s burst=400
   quell overrides set shop api -e tenant=acme rate=400/s --until sunday --time-zone Europe/Berlin --reason 'a sale'
-  quell overrides set shop '*' -e tenant=acme plan=gold
+  quell overrides set shop '*' -e tenant=acme plan=gold anchor=17
   quell overrides set shop api -e tenant=acme refuse=true --if-revision 12")]
 pub(super) struct Set {
     #[command(flatten)]

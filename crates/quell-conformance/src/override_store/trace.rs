@@ -171,6 +171,10 @@ fn random_override(random: &mut Random, id: &OverrideId) -> StoredOverride {
         0 => StoredNumbers::Unlimited,
         1 => StoredNumbers::Refuse,
         2 => StoredNumbers::Plan(pick(random, &["free", "gold"])),
+        3 => StoredNumbers::PlanFrom {
+            plan: pick(random, &["free", "gold"]),
+            calendar: Arc::from("{\"anchor\":17}"),
+        },
         _ => super::rate(random.below(1_000)),
     };
     let mut stored = record(id, numbers);

@@ -214,6 +214,24 @@ impl RawLimit {
     }
 }
 
+impl RawLimit {
+    /// An anchor by itself.
+    pub(crate) fn read_anchor(
+        cursor: &Cursor<'_>,
+        sink: &mut Sink,
+    ) -> Option<Box<Spanned<WrittenAnchor>>> {
+        cursor.read(sink, WrittenAnchor::parse).map(Box::new)
+    }
+
+    /// A time zone by itself.
+    pub(crate) fn read_time_zone(
+        cursor: &Cursor<'_>,
+        sink: &mut Sink,
+    ) -> Option<Box<Spanned<Arc<str>>>> {
+        cursor.read(sink, time_zone).map(Box::new)
+    }
+}
+
 /// The count of `limit`.
 fn limit(text: &str) -> Result<u64, String> {
     if !text.contains('/') {

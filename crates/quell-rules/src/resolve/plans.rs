@@ -1,15 +1,15 @@
 //! Plans, resolved: for one rule, the numbers of the plans that name it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use quell_core::rule::{Effect, Plans};
+use quell_core::rule::{Effect, Plans, Rule};
 
 use super::override_effect;
 use crate::hint;
 use crate::path::Span;
 use crate::problem::Sink;
-use crate::raw::{RawDocument, RawRule};
+use crate::raw::{RawDocument, RawLimit, RawRule};
 
 /// The numbers of one plan for a rule.
 pub(super) type PlanEffect = (Arc<str>, Effect, Span);
@@ -55,6 +55,30 @@ pub(super) fn of_rule(
             .collect(),
         names: Arc::new(names(document)),
     }))
+}
+
+/// The fields of the plans whose limits for a rule are windows of the calendar.
+pub(super) fn on_the_calendar(
+    raw: &RawRule,
+    document: &RawDocument,
+    rule: &Rule,
+) -> HashMap<Arc<str>, RawLimit> {
+    let Some(plans) = &rule.plans else {
+        return HashMap::new();
+    };
+    let has_calendar = |plan: &str| {
+        let limit = plans.effects.get(plan).and_then(Effect::limit);
+        limit.is_some_and(|limit| limit.calendar().is_some())
+    };
+    let all = document.plans.iter();
+    let all = all.filter(|plan| has_calendar(&plan.name));
+    let fields = all.filter_map(|plan| {
+        let mut rules = plan.rules.iter();
+        let (_, numbers) = rules.find(|(name, _)| *name == rule.name)?;
+        let all = numbers.limit.over(&raw.limit, &numbers.span);
+        Some((Arc::clone(&plan.name), all))
+    });
+    fields.collect()
 }
 
 /// The names of a document's plans.

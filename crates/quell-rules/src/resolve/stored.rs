@@ -7,11 +7,11 @@ use quell_core::policy::{Policy, Rung};
 use quell_core::rule::{Effect, Rule, StoredEffect};
 
 use super::kin::Kin;
-use super::{override_effect, policy};
+use super::{limit, override_effect, policy};
 use crate::cursor::Cursor;
 use crate::hint;
 use crate::problem::{Problem, Sink};
-use crate::raw::{RawOverride, RawRule};
+use crate::raw::{RawLimit, RawOverride, RawRule};
 use crate::yaml;
 
 /// Advice for a text that is not a map of fields.
@@ -30,15 +30,23 @@ struct Written {
     raw: RawRule,
     kin: Option<Kin>,
     policy: Policy,
+    /// The plans whose limits are windows of the calendar, with all their fields.
+    calendars: HashMap<Arc<str>, RawLimit>,
 }
 
 impl StoredFields {
-    pub(super) fn add_rule(&mut self, domain: &Arc<str>, raw: RawRule, rule: &Rule) {
+    pub(super) fn add_rule(
+        &mut self,
+        domain: &Arc<str>,
+        raw: RawRule,
+        (rule, calendars): (&Rule, HashMap<Arc<str>, RawLimit>),
+    ) {
         let mut limits = rule.effects().filter_map(Effect::limit);
         let own = rule.effect.limit().or_else(|| limits.next());
         let written = Written {
             kin: own.map(Kin::of),
             policy: rule.policy,
+            calendars,
             raw,
         };
         let name = (Arc::clone(domain), Arc::clone(&rule.name));
@@ -60,8 +68,18 @@ impl StoredFields {
             .is_some_and(|plans| plans.contains(plan))
     }
 
-    /// Reads numbers for a rule: a map with the fields of an override, or `plan` alone, in JSON or YAML. Fields that
-    /// are left out are the rule's.
+    /// Returns true if the limit of a plan for a rule has windows of the calendar.
+    #[must_use]
+    pub fn has_calendar(&self, domain: &str, rule: &str, plan: &str) -> bool {
+        let written = self.rules.get(&(Arc::from(domain), Arc::from(rule)));
+        written.is_some_and(|written| written.calendars.contains_key(plan))
+    }
+
+    /// Reads numbers for a rule: a map with the fields of an override, or `plan`, in JSON or YAML. Fields that are left
+    /// out are the rule's.
+    ///
+    /// Beside `plan` there may be `anchor` and `time_zone`: they are those of the plan's limit if that has windows of
+    /// the calendar ([`has_calendar`](Self::has_calendar)), and mean nothing otherwise.
     ///
     /// # Errors
     /// Each mistake, with its place in `text`.
@@ -98,7 +116,7 @@ impl StoredFields {
         };
         let cursor = Cursor::root(node, FIELDS);
         if cursor.key("plan").is_some() {
-            return self.read_plan(domain, &cursor, sink);
+            return self.read_plan((domain, written), &cursor, sink);
         }
         if matches!(written.policy.rung, Rung::Shares(_)) {
             let message = format!(
@@ -129,20 +147,38 @@ impl StoredFields {
 
     fn read_plan(
         &self,
-        domain: &str,
+        (domain, written): (&str, &Written),
         cursor: &Cursor<'_>,
         sink: &mut Sink,
     ) -> Option<StoredEffect> {
-        let pairs = cursor.pairs(sink);
-        let [(_, plan)] = pairs.as_slice() else {
-            let message = "a plan says all numbers: leave the other fields out, or `plan`";
-            cursor.problem(message, sink);
-            return None;
-        };
-        let plan = plan.text(sink)?;
+        let (before, mut plan) = (sink.count(), None);
+        let mut calendar = RawLimit::default();
+        for (field, value) in cursor.pairs(sink) {
+            match &**field {
+                "plan" => plan = value.text(sink),
+                "anchor" => calendar.anchor = RawLimit::read_anchor(&value, sink),
+                "time_zone" => calendar.time_zone = RawLimit::read_time_zone(&value, sink),
+                _ => {
+                    let message = "a plan says all numbers but `anchor` and `time_zone`: leave the other fields out, or \
+                                   `plan`";
+                    cursor.problem(message, sink);
+                    return None;
+                }
+            }
+        }
+        let plan = plan.filter(|_| sink.count() == before)?;
         let all = self.plans.get(domain);
         if all.is_some_and(|all| all.contains(plan)) {
-            return Some(StoredEffect::Plan(Arc::clone(plan)));
+            let Some(limit) = written
+                .calendars
+                .get(plan)
+                .filter(|_| calendar.says_something())
+            else {
+                return Some(StoredEffect::Plan(Arc::clone(plan)));
+            };
+            let all = calendar.over(limit, cursor.span());
+            let limit = limit::build(&all, cursor.span(), sink)?;
+            return Some(StoredEffect::Effect(Effect::Limit(limit)));
         }
         let names: Vec<&str> = all.into_iter().flatten().map(|name| &**name).collect();
         let shown = hint::shorten(plan);

@@ -124,6 +124,90 @@ fn mistakes_in_plans_say_what_to_write() {
 }
 
 #[test]
+fn a_plan_may_have_other_windows_of_the_calendar_beside_it() {
+    let text = "
+domain: shop
+plans:
+  gold:
+    monthly: { limit: 500 }
+    daily: { limit: 40/day }
+    api: { rate: 100/s }
+    whole: { unlimited: true }
+rules:
+  - { name: api, per: [tenant], rate: 5/s, plan: { entry: plan }, on_failure: deny }
+  - { name: whole, per: [tenant], algorithm: fixed_window, limit: 9/month, align: calendar, on_failure: deny }
+  - { name: daily, per: [tenant], algorithm: fixed_window, limit: 9/day, align: calendar, on_failure: deny }
+  - { name: monthly, per: [tenant], algorithm: fixed_window, limit: 9/month, align: calendar,
+      time_zone: Europe/Berlin, anchor: 5, on_failure: deny }
+  - { name: other, per: [tenant], algorithm: fixed_window, limit: 9/month, align: calendar, on_failure: deny }
+";
+    let loaded = parse_str("f", text).unwrap();
+    let stored = loaded.stored;
+    for (rule, text, expected) in [
+        (
+            "monthly",
+            "{\"plan\":\"gold\",\"anchor\":17}",
+            "fixed_window 500 per calendar month from day 17 in Europe/Berlin",
+        ),
+        (
+            "monthly",
+            "{\"plan\":\"gold\",\"anchor\":\"2026-01-31\",\"time_zone\":\"Asia/Tokyo\"}",
+            "fixed_window 500 per calendar month from day 31 in Asia/Tokyo",
+        ),
+        (
+            "monthly",
+            "{\"plan\":\"gold\",\"time_zone\":\"Asia/Tokyo\"}",
+            "fixed_window 500 per calendar month from day 5 in Asia/Tokyo",
+        ),
+        (
+            "daily",
+            "{\"plan\":\"gold\",\"anchor\":\"20:00\"}",
+            "fixed_window 40 per calendar day from 20:00 in UTC",
+        ),
+        // What has no windows of the calendar is as without them.
+        ("api", "{\"plan\":\"gold\",\"anchor\":17}", "plan gold"),
+        ("whole", "{\"plan\":\"gold\",\"anchor\":17}", "plan gold"),
+        ("other", "{\"plan\":\"gold\",\"anchor\":17}", "plan gold"),
+        (
+            "daily",
+            "{\"plan\":\"gold\",\"anchor\":17}",
+            "numbers:1:25: anchor: a day begins at a time: write one such as `\"20:00\"`",
+        ),
+        (
+            "monthly",
+            "{\"plan\":\"gold\",\"anchor\":32}",
+            "numbers:1:25: anchor: `32` is no day of a month: write 1 to 31",
+        ),
+        (
+            "monthly",
+            "{\"plan\":\"golf\",\"anchor\":17}",
+            "numbers:1:1: the domain has no plan `golf`, did you mean `gold`?",
+        ),
+    ] {
+        let read = match stored.read("shop", rule, text) {
+            Ok(StoredEffect::Effect(effect)) => words(&effect),
+            Ok(StoredEffect::Plan(plan)) => format!("plan {plan}"),
+            Err(problems) => problems[0].to_string(),
+        };
+        assert_eq!(read, expected, "{rule} {text}");
+    }
+    for (rule, expected) in [
+        ("monthly", true),
+        ("daily", true),
+        ("api", false),
+        ("whole", false),
+        ("other", false),
+    ] {
+        assert_eq!(
+            stored.has_calendar("shop", rule, "gold"),
+            expected,
+            "{rule}"
+        );
+        assert!(!stored.has_calendar("shop", rule, "golf"));
+    }
+}
+
+#[test]
 fn stored_numbers_are_read_as_if_they_stood_in_the_file() {
     let stored = shop().stored;
     let read = |rule, text| match stored.read("shop", rule, text) {
@@ -155,7 +239,7 @@ fn stored_numbers_are_read_as_if_they_stood_in_the_file() {
         (
             "api",
             "{\"plan\":\"gold\",\"rate\":\"1/s\"}",
-            "numbers:1:1: a plan says all numbers: leave the other fields out, or `plan`",
+            "numbers:1:1: a plan says all numbers but `anchor` and `time_zone`: leave the other fields out, or `plan`",
         ),
         (
             "api",

@@ -1,7 +1,7 @@
 //! Chain: all numbers that there are for a key of a rule, and which of them decide.
 
 use quell::OverrideRank;
-use quell::override_store::{OverrideId, StoredNumbers, StoredOverride};
+use quell::override_store::{OverrideId, StoredOverride};
 use quell_core::rule::{ActiveRule, DescriptorReader, Effect, NamedPlan, Rule, StoredEffect};
 use quell_core::time::Wall;
 use quell_protocol::http::{ChainLinkBody, ChainSource};
@@ -44,12 +44,8 @@ pub(crate) fn chain(
             }
             None => None,
         };
-        let plan = match &record.numbers {
-            StoredNumbers::Plan(plan) => Some(plan.to_string()),
-            _ => None,
-        };
         links.push(ChainLinkBody {
-            plan,
+            plan: record.numbers.plan().map(ToString::to_string),
             limit,
             from: record.from.map(instant_text),
             until: record.until.map(instant_text),

@@ -45,6 +45,9 @@ impl WhichOverride {
     }
 }
 
+/// Members that may stand beside `plan`.
+const CALENDAR: [&str; 2] = ["anchor", "time_zone"];
+
 /// An override that somebody writes, without its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OverrideRequest {
@@ -113,15 +116,24 @@ fn read_numbers(members: &mut Map<String, Value>) -> Result<StoredNumbers, Membe
     const NUMBERS: &str = "the numbers are missing: write the fields of a limit such as \"rate\": \"200/s\", or \
                            \"plan\": \"gold\", \"unlimited\": true or \"refuse\": true";
     if let Some(plan) = take_text(members, "plan")? {
-        if !members.is_empty() {
-            let others: Vec<&str> = members.keys().map(|name| &**name).collect();
+        let names = members.keys().map(|name| &**name);
+        let others: Vec<&str> = names.filter(|name| !CALENDAR.contains(name)).collect();
+        if !others.is_empty() {
             let reason = format!(
-                "a plan says all numbers: leave {} out, or write the numbers of the plan beside it in place of `plan`",
+                "a plan says all numbers but where windows begin: leave {} out, or write the numbers of the plan beside \
+                 it in place of `plan`",
                 others.join(", ")
             );
             return Err(MemberMistake::new("plan", reason));
         }
-        return Ok(StoredNumbers::Plan(plan.into()));
+        members.retain(|_, value| !value.is_null());
+        return match read_fields(members)? {
+            StoredNumbers::Fields(calendar) if &*calendar != "{}" => Ok(StoredNumbers::PlanFrom {
+                plan: plan.into(),
+                calendar,
+            }),
+            _ => Ok(StoredNumbers::Plan(plan.into())),
+        };
     }
     let is_alone = |name: &str| members.len() == 1 && members.get(name) == Some(&Value::Bool(true));
     if is_alone("unlimited") {
@@ -133,6 +145,10 @@ fn read_numbers(members: &mut Map<String, Value>) -> Result<StoredNumbers, Membe
     if members.is_empty() {
         return Err(MemberMistake::new("", NUMBERS));
     }
+    read_fields(members)
+}
+
+fn read_fields(members: &mut Map<String, Value>) -> Result<StoredNumbers, MemberMistake> {
     let text = Value::Object(std::mem::take(members)).to_string();
     StoredNumbers::fields(&text).map_err(|error| MemberMistake::new("", error.to_string()))
 }
@@ -227,6 +243,12 @@ mod tests {
         let plan = read(json!({"plan": "gold", "from": "1970-01-01T01:00:00+01:00"}));
         assert_eq!(plan.numbers, StoredNumbers::Plan("gold".into()));
         assert_eq!(plan.from, Some(Wall::ORIGIN));
+        let from = read(json!({"plan": "gold", "anchor": 17, "time_zone": "Europe/Berlin"}));
+        let calendar = r#"{"anchor":17,"time_zone":"Europe/Berlin"}"#.into();
+        let plan: Arc<str> = "gold".into();
+        assert_eq!(from.numbers, StoredNumbers::PlanFrom { plan, calendar });
+        let none = read(json!({"plan": "gold", "anchor": null}));
+        assert_eq!(none.numbers, StoredNumbers::Plan("gold".into()));
         let unlimited = read(json!({"unlimited": true, "until": null})).numbers;
         assert_eq!(unlimited, StoredNumbers::Unlimited);
         let refused = read(json!({"refuse": true, "change": "restart"}));

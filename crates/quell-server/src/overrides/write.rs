@@ -15,7 +15,7 @@ use quell_core::limit::Limit;
 use quell_core::rule::{CalendarEdges as _, DescriptorReader, Effect, StoredEffect};
 use quell_core::time::{Now, Wall};
 
-use quell_rules::wrong_address;
+use quell_rules::{StoredFields, wrong_address};
 
 use super::{rules_of, text_of};
 use crate::shared::Shared;
@@ -99,6 +99,9 @@ impl Wanted {
         let fields = shared.overrides.fields();
         let text = text_of(&self.numbers);
         let mut prorated = self.prorated;
+        if let StoredNumbers::PlanFrom { plan, .. } = &self.numbers {
+            self.check_calendar(&fields, &names, plan)?;
+        }
         for rule in &names {
             let effect = fields.read(&self.id.domain, rule, &text);
             let effect = effect.map_err(|problems| {
@@ -155,6 +158,37 @@ impl Wanted {
             record,
             expected: self.expected,
         })
+    }
+}
+
+impl Wanted {
+    /// Refuses another calendar for a plan that has no windows of it, for any of these rules.
+    fn check_calendar(
+        &self,
+        fields: &StoredFields,
+        rules: &[&str],
+        plan: &str,
+    ) -> Result<(), OverrideProblem> {
+        if self.mode == ChangeMode::Prorate {
+            let reason =
+                "`change: prorate` is for fields of a limit, not for those of a plan: leave it out";
+            return Err(OverrideProblem::Invalid(reason.to_owned()));
+        }
+        let domain = &self.id.domain;
+        let mut has_calendar = rules
+            .iter()
+            .map(|rule| fields.has_calendar(domain, rule, plan));
+        // What is wrong with the plan is told as for a plan alone.
+        if !fields.has_plan(domain, plan) || has_calendar.any(|has_calendar| has_calendar) {
+            return Ok(());
+        }
+        Err(OverrideProblem::Invalid(format!(
+            "plan `{plan}` has no limit with `align: calendar` for {}: leave `anchor` and `time_zone` out",
+            match self.id.rule.as_deref() {
+                Some(rule) => format!("rule `{rule}`"),
+                None => "any rule of these keys".to_owned(),
+            }
+        )))
     }
 }
 

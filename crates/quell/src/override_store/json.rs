@@ -85,14 +85,9 @@ pub(super) fn put(stored: &StoredOverride) -> String {
         limit: prorated.limit,
         until: Instant(prorated.until),
     });
-    let fields = match &stored.numbers {
-        StoredNumbers::Fields(text) => serde_json::from_str(text).ok(),
-        _ => None,
-    };
-    let plan = match &stored.numbers {
-        StoredNumbers::Plan(plan) => Some(Cow::Borrowed(&**plan)),
-        _ => None,
-    };
+    let fields = stored.numbers.field_text();
+    let fields = fields.and_then(|text| serde_json::from_str(text).ok());
+    let plan = stored.numbers.plan().map(|plan| Cow::Borrowed(&**plan));
     write(&OverrideRecord {
         fields,
         plan,
@@ -239,10 +234,18 @@ impl<'a> OverrideRecord<'a> {
         match (self.fields, &self.plan, self.unlimited, self.refuse) {
             (Some(fields), None, false, false) => StoredNumbers::fields(fields.get()),
             (None, Some(plan), false, false) => Ok(StoredNumbers::Plan(Arc::from(&**plan))),
+            (Some(fields), Some(plan), false, false) => match StoredNumbers::fields(fields.get())? {
+                StoredNumbers::Fields(calendar) => Ok(StoredNumbers::PlanFrom {
+                    plan: Arc::from(&**plan),
+                    calendar,
+                }),
+                other => Ok(other),
+            },
             (None, None, true, false) => Ok(StoredNumbers::Unlimited),
             (None, None, false, true) => Ok(StoredNumbers::Refuse),
             _ => Err(InvalidOverride::Json(
-                "it has one of `fields`, `plan`, `unlimited` and `refuse`".to_owned(),
+                "it has one of `fields`, `plan`, `unlimited` and `refuse`, or `fields` beside `plan`"
+                    .to_owned(),
             )),
         }
     }
@@ -370,6 +373,20 @@ mod tests {
         let written =
             r#"{"revision":0,"domain":"d","rule":"*","entries":{"a":"1","b":"2"},"refuse":true}"#;
         assert_eq!(read.to_json(), written);
+    }
+
+    #[test]
+    fn a_plan_may_have_a_calendar_beside_it() {
+        let text = r#"{"revision":7,"domain":"d","rule":"*","entries":{},"fields":{"anchor":17},"plan":"gold"}"#;
+        let read = StoredOverride::from_json(text.as_bytes()).unwrap();
+        let numbers = StoredNumbers::PlanFrom {
+            plan: "gold".into(),
+            calendar: r#"{"anchor":17}"#.into(),
+        };
+        assert_eq!((&read.numbers, read.to_json()), (&numbers, text.to_owned()));
+        assert_eq!(numbers.plan().map(|plan| &**plan), Some("gold"));
+        let wrong = text.replace(r#"{"anchor":17}"#, "17");
+        assert!(StoredOverride::from_json(wrong.as_bytes()).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::{OverrideId, StoredNumbers, StoredOverride};
+use super::{OverrideId, StoredOverride};
 
 /// The longest cursor, in bytes: the longest id, encoded.
 const MAX_CURSOR: usize = 32 * 1_024;
@@ -64,10 +64,7 @@ impl OverrideFilter {
     /// Whether the filter lets an override pass.
     #[must_use]
     pub fn matches(&self, stored: &StoredOverride) -> bool {
-        let plan = match &stored.numbers {
-            StoredNumbers::Plan(plan) => Some(plan),
-            _ => None,
-        };
+        let plan = stored.numbers.plan();
         self.matches_id(&stored.id) && (self.plan.is_none() || self.plan.as_ref() == plan)
     }
 

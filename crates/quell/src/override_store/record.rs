@@ -66,6 +66,13 @@ pub enum StoredNumbers {
     Fields(Arc<str>),
     /// Those of a plan.
     Plan(Arc<str>),
+    /// Those of a plan whose limits have other windows of the calendar.
+    PlanFrom {
+        /// The plan.
+        plan: Arc<str>,
+        /// Where the windows begin: `anchor`, `time_zone` or both, as in [`StoredNumbers::Fields`].
+        calendar: Arc<str>,
+    },
     /// No limit.
     Unlimited,
     /// Nothing passes.
@@ -248,22 +255,42 @@ impl StoredNumbers {
         Ok(Self::Fields(compact.into()))
     }
 
+    /// The plan, if they are those of one.
+    #[must_use]
+    pub const fn plan(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Plan(plan) | Self::PlanFrom { plan, .. } => Some(plan),
+            Self::Fields(_) | Self::Unlimited | Self::Refuse => None,
+        }
+    }
+
+    /// The text of the fields that it has, for itself or beside a plan.
+    pub(super) const fn field_text(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Fields(text) | Self::PlanFrom { calendar: text, .. } => Some(text),
+            Self::Plan(_) | Self::Unlimited | Self::Refuse => None,
+        }
+    }
+
     /// Bytes of its text.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Fields(text) | Self::Plan(text) => text.len(),
+            Self::PlanFrom { plan, calendar } => plan.len() + calendar.len(),
             Self::Unlimited | Self::Refuse => 0,
         }
     }
 
     fn check(&self) -> Result<(), InvalidOverride> {
-        match self {
-            Self::Fields(text) => match Self::fields(text)? {
+        if let Some(plan) = self.plan() {
+            name("plan", plan)?;
+        }
+        match self.field_text() {
+            Some(text) => match Self::fields(text)? {
                 Self::Fields(compact) if compact == *text => Ok(()),
                 _ => Err(InvalidOverride::Fields),
             },
-            Self::Plan(plan) => name("plan", plan),
-            Self::Unlimited | Self::Refuse => Ok(()),
+            None => Ok(()),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn request() -> Value {
     json!({
         "type": "object",
         "description": "The fields of a limit as in an override of the rules file, or one of plan, unlimited and \
-            refuse; and when and why they apply.",
+            refuse; and when and why they apply. Beside plan there may be anchor and time_zone.",
         "properties": {
             "plan": text("The plan whose numbers apply."),
             "unlimited": {"const": true, "description": "There is no limit."},

@@ -122,6 +122,7 @@ fn summary(record: &StoredOverride) -> String {
     let mut text = match &record.numbers {
         StoredNumbers::Fields(fields) => fields.to_string(),
         StoredNumbers::Plan(plan) => format!("plan {plan}"),
+        StoredNumbers::PlanFrom { plan, calendar } => format!("plan {plan} {calendar}"),
         StoredNumbers::Unlimited | StoredNumbers::Refuse => {
             numbers_of(&record.numbers).keys().cloned().collect()
         }
