@@ -16,11 +16,13 @@ use quell::override_store::{
 use quell_core::time::Wall;
 use tokio::time::timeout;
 
+mod bound;
 mod follower;
 mod trace;
 
+pub use bound::{the_bound_holds, what_ended_is_found};
 pub use follower::Follower;
-pub use trace::same_as_map;
+pub use trace::{same_as_bounded_map, same_as_map};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

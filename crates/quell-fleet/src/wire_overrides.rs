@@ -305,6 +305,10 @@ fn failed(error: OverrideStoreError) -> Answer {
             index: None,
         },
         OverrideStoreError::Refused(_) => failure(6),
+        OverrideStoreError::Full { count, most } => proto::OverrideFailure {
+            what: format!("{count} {most}"),
+            ..failure(7)
+        },
         _ => failure(1),
     })
 }
@@ -321,6 +325,14 @@ fn failure_of(failure: proto::OverrideFailure) -> OverrideStoreError {
         4 => OverrideStoreError::ForeignCursor,
         5 => OverrideStoreError::damaged(failure.what, reason),
         6 => OverrideStoreError::Refused(reason),
+        7 => match failure
+            .what
+            .split_once(' ')
+            .map(|(count, most)| (count.parse(), most.parse()))
+        {
+            Some((Ok(count), Ok(most))) => OverrideStoreError::Full { count, most },
+            _ => OverrideStoreError::NoAnswer(reason),
+        },
         _ => OverrideStoreError::NoAnswer(reason),
     }
 }

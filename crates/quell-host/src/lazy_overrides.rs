@@ -9,6 +9,7 @@ use quell::override_store::{
     ApplyOutcome, Change, Changes, Cursor, EmbeddedOptions, EmbeddedOverrides, OverrideFilter,
     OverrideId, OverrideStore, OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting,
 };
+use quell_core::time::Wall;
 use tokio::sync::watch;
 
 use crate::task;
@@ -26,6 +27,8 @@ pub struct LazyOverrides {
 #[derive(Debug)]
 struct LazyFile {
     directory: Option<PathBuf>,
+    /// The most overrides.
+    max: u64,
     store: OnceLock<EmbeddedOverrides>,
     /// Position of the store when it was made, of which others have seen that it was not there.
     begin: OnceLock<Position>,
@@ -40,11 +43,11 @@ fn nothing() -> Position {
 }
 
 impl LazyOverrides {
-    /// Opens the file, if there is one. Blocks.
+    /// Opens the file, if there is one, for at most `max` overrides. Blocks.
     ///
     /// # Errors
     /// If there is one that cannot be read, or that another process has open.
-    pub fn new(directory: Option<PathBuf>) -> Result<Self, OverrideStoreError> {
+    pub fn new(directory: Option<PathBuf>, max: u64) -> Result<Self, OverrideStoreError> {
         let path = directory.as_ref().map(|directory| directory.join(FILE));
         let lazy = Self {
             url: match &path {
@@ -53,6 +56,7 @@ impl LazyOverrides {
             },
             file: Arc::new(LazyFile {
                 directory,
+                max,
                 store: OnceLock::new(),
                 begin: OnceLock::new(),
                 opening: Mutex::new(()),
@@ -84,6 +88,7 @@ impl LazyFile {
         let is_new = path.as_ref().is_none_or(|path| !path.exists());
         let options = EmbeddedOptions {
             directory: self.directory.clone(),
+            max: self.max,
             ..EmbeddedOptions::default()
         };
         let opened = options.open().inspect_err(|_| {
@@ -136,6 +141,14 @@ impl OverrideStore for LazyOverrides {
     fn all<'a>(&'a self, after: Option<&'a Cursor>, most: usize) -> Reply<'a, Page> {
         match (self.store(), after) {
             (Some(store), _) => store.all(after, most),
+            (None, None) => Box::pin(async { Ok(Page::default()) }),
+            (None, Some(_)) => Box::pin(async { Err(OverrideStoreError::ForeignCursor) }),
+        }
+    }
+
+    fn ended<'a>(&'a self, before: Wall, after: Option<&'a Cursor>) -> Reply<'a, Page> {
+        match (self.store(), after) {
+            (Some(store), _) => store.ended(before, after),
             (None, None) => Box::pin(async { Ok(Page::default()) }),
             (None, Some(_)) => Box::pin(async { Err(OverrideStoreError::ForeignCursor) }),
         }
@@ -203,10 +216,8 @@ impl OverrideStore for LazyOverrides {
 
 #[cfg(test)]
 mod tests {
-    use quell::override_store::StoredNumbers;
-    use quell_core::time::Wall;
-
     use super::*;
+    use quell::override_store::StoredNumbers;
 
     fn put() -> Change {
         let entries = [("tenant".into(), "acme".into())];
@@ -231,7 +242,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = || Some(folder.path().to_owned());
         let file = folder.path().join(FILE);
-        let lazy = LazyOverrides::new(directory()).unwrap();
+        let lazy = LazyOverrides::new(directory(), 9).unwrap();
         let id = put().id().clone();
         assert_eq!(lazy.get(&id).await, Ok(None));
         assert_eq!(lazy.all(None, 10).await, Ok(Page::default()));
@@ -256,7 +267,7 @@ mod tests {
         };
         assert_eq!(changes.len(), 1);
         drop(lazy);
-        let again = LazyOverrides::new(directory()).unwrap();
+        let again = LazyOverrides::new(directory(), 9).unwrap();
         assert!(again.get(&id).await.unwrap().is_some());
     }
 
@@ -265,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let no_directory = folder.path().join("file");
         std::fs::write(&no_directory, "").unwrap();
-        let lazy = LazyOverrides::new(Some(no_directory)).unwrap();
+        let lazy = LazyOverrides::new(Some(no_directory), 9).unwrap();
         let written = lazy.apply(&[put()]).await;
         assert!(
             matches!(written, Err(OverrideStoreError::NoAnswer(_))),

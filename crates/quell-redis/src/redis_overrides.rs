@@ -4,6 +4,7 @@
 //! * `..:000` to `..:fff` are the overrides: 4,096 hashes, so that a million of them are some 250 in each, and none is
 //!   large enough to stop the server when it is read. The first three of the 32 hexadecimal digits of an id's
 //!   fingerprint name the bucket, the others the field. The value is the JSON that is everywhere the same.
+//! * `..:count` is how many there are. Who deletes some of them by hand deletes it, too: then they are counted.
 //! * `..:log` is a stream with the fingerprint of what changed, under the revision and the tag: its entries are found by
 //!   both, so a replica that lacked the last writes, or an older dump, is noticed. It keeps some 100,000 changes.
 //!
@@ -11,15 +12,17 @@
 //! machine with two cores, 500 some 3 ms. Who can do without all or none writes smaller batches.
 //!
 //! A list is in the order of the fingerprints, which means nothing to people. Scripts see all keys on a cluster too,
-//! because of the tag; so all overrides lie on one of its servers. Nothing expires.
+//! because of the tag; so all overrides lie on one of its servers. Nothing expires
+//! by itself.
 
 use std::time::Duration;
 
 use quell::override_store::{
-    ApplyOutcome, Change, Changes, Cursor, MAX_OVERRIDE_PAGE, MAX_OVERRIDE_PAGE_BYTES,
-    OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page, Position, Reply,
-    StoredOverride, Waiting, check_batch,
+    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, MAX_OVERRIDE_PAGE,
+    MAX_OVERRIDE_PAGE_BYTES, OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page,
+    Position, Reply, StoredOverride, Waiting, check_batch,
 };
+use quell_core::time::Wall;
 use tokio::time::sleep;
 
 use crate::link::{Command, Failure, Link};
@@ -64,6 +67,7 @@ pub struct RedisOverrides {
     /// Without the password.
     url: String,
     log: u64,
+    max: u64,
 }
 
 impl RedisOverrides {
@@ -74,6 +78,7 @@ impl RedisOverrides {
             link: Link::new(url, TIMEOUT),
             url: url.to_string(),
             log: LOG,
+            max: DEFAULT_MAX_OVERRIDES,
         }
     }
 
@@ -81,6 +86,13 @@ impl RedisOverrides {
     #[must_use]
     pub const fn with_log(mut self, changes: u64) -> Self {
         self.log = changes;
+        self
+    }
+
+    /// The same with at most so many overrides. Default: [`DEFAULT_MAX_OVERRIDES`].
+    #[must_use]
+    pub const fn with_max(mut self, overrides: u64) -> Self {
+        self.max = overrides;
         self
     }
 
@@ -98,12 +110,12 @@ impl RedisOverrides {
     /// A page of a list, in script calls that do not stop the server for long.
     async fn page(
         &self,
-        filter: Option<&OverrideFilter>,
+        selection: Selection<'_>,
         after: Option<&Cursor>,
         most: usize,
     ) -> Result<Page, OverrideStoreError> {
         let mut place = Place::new(after)?;
-        let texts = encode::filter_texts(filter);
+        let texts = selection.texts();
         let most = most.clamp(1, MAX_OVERRIDE_PAGE);
         let (mut page, mut looked, mut bytes) = (Page::default(), 0, 0);
         loop {
@@ -119,9 +131,9 @@ impl RedisOverrides {
             let listed = read::Listed::new(listed)?;
             looked += listed.looked;
             bytes += listed.bytes;
-            let fits = |stored: &StoredOverride| filter.is_none_or(|it| it.matches(stored));
+            let all = listed.overrides.into_iter();
             page.overrides
-                .extend(listed.overrides.into_iter().filter(fits));
+                .extend(all.filter(|stored| selection.matches(stored)));
             let Some(next) = listed.next else {
                 return Ok(page);
             };
@@ -143,20 +155,54 @@ impl RedisOverrides {
             });
         }
         let tag = Position::random_tag()?;
-        let arguments = encode::batch(changes, tag, self.log)?;
+        let arguments = encode::batch(changes, tag, (self.log, self.max))?;
         let command = APPLY_OVERRIDES.command(&keys(), &arguments);
         let answer = self.link.call(head_key().as_bytes(), command).await;
         let answer = answer.map_err(|failure| match failure {
             Failure::Unknown(_) => OverrideStoreError::Unknown(failure.to_string()),
             _ => OverrideStoreError::NoAnswer(failure.to_string()),
         })?;
-        match read::outcome(answer, changes.len(), tag)? {
+        match read::outcome(answer, changes.len(), (tag, self.max))? {
             Some(outcome) => Ok(outcome),
             // Nothing was changed, so the position is one that others wrote.
             None => Ok(ApplyOutcome::Applied {
                 revisions: vec![None; changes.len()],
                 position: self.newest().await?,
             }),
+        }
+    }
+}
+
+/// The overrides that a list has.
+#[derive(Clone, Copy, Debug)]
+enum Selection<'a> {
+    /// All of them.
+    All,
+    /// Those that a filter lets pass.
+    Of(&'a OverrideFilter),
+    /// Those whose time ended before an instant.
+    Ended(Wall),
+}
+
+impl Selection<'_> {
+    /// The texts by which the script leaves out most of the others.
+    fn texts(self) -> [Vec<u8>; 4] {
+        let [begin, value, anywhere] = encode::filter_texts(match self {
+            Self::Of(filter) => Some(filter),
+            Self::All | Self::Ended(_) => None,
+        });
+        let ended = match self {
+            Self::Ended(before) => encode::second_text(before),
+            Self::All | Self::Of(_) => Vec::new(),
+        };
+        [begin, value, anywhere, ended]
+    }
+
+    fn matches(self, stored: &StoredOverride) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(filter) => filter.matches(stored),
+            Self::Ended(before) => stored.until.is_some_and(|until| until < before),
         }
     }
 }
@@ -192,11 +238,15 @@ impl OverrideStore for RedisOverrides {
         after: Option<&'a Cursor>,
         most: usize,
     ) -> Reply<'a, Page> {
-        Box::pin(self.page(Some(filter), after, most))
+        Box::pin(self.page(Selection::Of(filter), after, most))
     }
 
     fn all<'a>(&'a self, after: Option<&'a Cursor>, most: usize) -> Reply<'a, Page> {
-        Box::pin(self.page(None, after, most))
+        Box::pin(self.page(Selection::All, after, most))
+    }
+
+    fn ended<'a>(&'a self, before: Wall, after: Option<&'a Cursor>) -> Reply<'a, Page> {
+        Box::pin(self.page(Selection::Ended(before), after, MAX_OVERRIDE_PAGE))
     }
 
     fn apply<'a>(&'a self, changes: &'a [Change]) -> Reply<'a, ApplyOutcome> {

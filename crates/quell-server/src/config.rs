@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
+use quell::override_store::DEFAULT_MAX_OVERRIDES;
 use quell::store::memory::DEFAULT_MAX_KEYS;
 use quell_fleet::agent::CoordinatorUrl;
 use quell_host::address::Address;
@@ -154,6 +155,11 @@ settings! {
         /// Default 10 million: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows
         /// or logs.
         max_keys<N>: usize = DEFAULT_MAX_KEYS, at_least(1);
+        /// Most overrides of single keys in their store; what would add further ones is refused
+        ///
+        /// Default 2 million: 1.2 GB on a disk or 0.5 GB in a Redis, and all of them are there when a server begins
+        /// to answer.
+        max_overrides<N>: usize = usize::try_from(DEFAULT_MAX_OVERRIDES).unwrap_or(usize::MAX), at_least(1);
         /// A directory for snapshots of states and bans in this process, and for the console's charts and changes,
         /// so that they survive a restart; without it they do not
         ///

@@ -4,6 +4,7 @@
 //! keeps what it has, and lists the whole when the store is back.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -30,6 +31,7 @@ mod chain;
 mod follow;
 mod record;
 mod request;
+mod sweep;
 mod write;
 
 pub(crate) use chain::chain;
@@ -37,6 +39,7 @@ pub(crate) use chain::chain;
 pub(crate) use follow::{follow, load};
 pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
+pub(crate) use sweep::sweep_ended;
 pub(crate) use write::{ChangeMode, OverrideProblem, Wanted, check_keys, descriptor};
 
 /// The overrides of a server.
@@ -53,6 +56,8 @@ pub(crate) struct Overrides {
     pub(crate) attempts: Attempts,
     /// Since when the store has, or may have, what is not in force here.
     behind: Mutex<Option<Monotonic>>,
+    /// Overrides that this server deleted after their end.
+    pub(crate) swept: AtomicU64,
     /// The streams of changes that clients read.
     pub(crate) streams: Arc<LivePages>,
     /// One list or batch at a time, since no budget counts what they are made of.
@@ -66,10 +71,11 @@ impl Overrides {
         config: &Config,
         of_fleet: Option<FleetOverrides>,
     ) -> Result<Self, OverrideStoreError> {
+        let max = config.max_overrides as u64;
         let store: Arc<dyn OverrideStore> = match (of_fleet, &config.store) {
             (Some(of_fleet), _) => Arc::new(of_fleet),
-            (None, Some(url)) => Arc::new(RedisOverrides::new(url)),
-            (None, None) => Arc::new(LazyOverrides::new(config.data_dir.clone())?),
+            (None, Some(url)) => Arc::new(RedisOverrides::new(url).with_max(max)),
+            (None, None) => Arc::new(LazyOverrides::new(config.data_dir.clone(), max)?),
         };
         Ok(Self {
             store,
@@ -78,6 +84,7 @@ impl Overrides {
             list_again: Notify::new(),
             attempts: Attempts::default(),
             behind: Mutex::default(),
+            swept: AtomicU64::new(0),
             streams: Arc::default(),
             list_turn: tokio::sync::Mutex::default(),
         })

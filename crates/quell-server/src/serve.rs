@@ -644,6 +644,7 @@ impl Server {
         task::spawn_in(upkeep, reload::run(shared(), watch));
         task::spawn_in(upkeep, reload::follow_secrets(shared()));
         task::spawn_in(upkeep, overrides::follow(shared()));
+        task::spawn_in(upkeep, overrides::sweep_ended(shared()));
         if self.shared.config.store.is_some() && self.shared.config.envoy.is_some() {
             task::spawn_in(upkeep, envoy::late_settlements::run(shared()));
         }

@@ -24,12 +24,15 @@
 //! | the reason | 500 characters |
 //! | changes of a batch | 10,000, of 32 MiB together |
 //! | overrides or changes in an answer | 10,000, of 4 MiB together and one more |
+//! | overrides in a store | 2,000,000, or as many as it is told |
 //!
 //! Errors say whether something may have been written: [`OverrideStoreError`].
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+
+use quell_core::time::Wall;
 
 mod change;
 mod embedded;
@@ -75,6 +78,10 @@ pub const MAX_OVERRIDE_PAGE: usize = 10_000;
 /// Bytes of JSON at which an answer ends early, and the list goes on with the next.
 pub const MAX_OVERRIDE_PAGE_BYTES: usize = 4 * 1_024 * 1_024;
 
+/// The most overrides in a store, unless it is told another number. A million are 0.6 GB on a disk or 0.3 GB in a Redis,
+/// and a server reads them in 5 s: two million it still has when it begins to answer, which it puts off for 10 s.
+pub const DEFAULT_MAX_OVERRIDES: u64 = 2_000_000;
+
 /// Future of a call to an override store.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, OverrideStoreError>> + Send + 'a>>;
 
@@ -116,9 +123,25 @@ pub trait OverrideStore: fmt::Debug + Send + Sync {
     /// lost: it is on the disk, or as durable as the database that keeps it.
     ///
     /// # Errors
+    /// [`OverrideStoreError::Full`] if there would be more overrides than before, and more than there may be.
+    ///
     /// After [`OverrideStoreError::Unknown`] all changes may have been made, or none. Changes that say which
     /// revision they expect can be repeated: they conflict if they were made.
     fn apply<'a>(&'a self, changes: &'a [Change]) -> Reply<'a, ApplyOutcome>;
+
+    /// Overrides of all domains whose `until` is before an instant, from the beginning or after a page, at most
+    /// [`MAX_OVERRIDE_PAGE`]. A call costs as much as one of [`all`](Self::all), also where it finds none.
+    ///
+    /// # Errors
+    /// As of [`list`](Self::list).
+    fn ended<'a>(&'a self, before: Wall, after: Option<&'a Cursor>) -> Reply<'a, Page> {
+        Box::pin(async move {
+            let mut page = self.all(after, MAX_OVERRIDE_PAGE).await?;
+            let is_over = |stored: &StoredOverride| stored.until.is_some_and(|it| it < before);
+            page.overrides.retain(is_over);
+            Ok(page)
+        })
+    }
 
     /// The changes after a position in their order, at most `most` and [`MAX_OVERRIDE_PAGE`]; fewer do not mean that
     /// there are no more. Of several changes of one override perhaps only the last is there.
@@ -148,6 +171,17 @@ pub enum OverrideStoreError {
         index: Option<usize>,
         /// What is wrong with it.
         reason: String,
+    },
+    /// There would be more overrides than there may be. Nothing was written.
+    #[error(
+        "there would be {count} overrides, and the store may have {most}: delete some that are not needed, or raise its \
+         bound"
+    )]
+    Full {
+        /// Number of overrides that there would be.
+        count: u64,
+        /// Number of overrides that there may be.
+        most: u64,
     },
     /// The cursor is not one that this store wrote.
     #[error("the cursor is not of this list: begin without one")]

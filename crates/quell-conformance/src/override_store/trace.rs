@@ -1,11 +1,11 @@
 //! Random batches, against a store and against a map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use quell::override_store::{
-    ApplyOutcome, Change, OverrideFilter, OverrideId, OverrideStore, Prorated, RuleFilter,
-    StoredNumbers, StoredOverride,
+    ApplyOutcome, Change, OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Prorated,
+    RuleFilter, StoredNumbers, StoredOverride,
 };
 use quell_core::time::Wall;
 
@@ -21,28 +21,35 @@ const VALUES: [&str; 7] = ["", "a", "ab", "abc", "b\u{0}", "b\u{0}\u{1}", "ä\"\
 /// # Panics
 /// When something differs; the message names the seed and the step.
 pub async fn same_as_map(store: &dyn OverrideStore, seed: u64, steps: usize) {
+    same_as_bounded_map(store, seed, steps, u64::MAX).await;
+}
+
+/// The same of a store that may have `most` overrides.
+///
+/// # Panics
+/// As [`same_as_map`].
+pub async fn same_as_bounded_map(store: &dyn OverrideStore, seed: u64, steps: usize, most: u64) {
     let mut random = Random::new(seed);
-    let mut model = Model::default();
+    let mut model = Model {
+        most,
+        ..Model::default()
+    };
     let mut followers = vec![Follower::default()];
     for step in 0..steps {
         let at = format!("seed {seed}, step {step}");
         let batch = random_batch(&mut random, &model);
-        let outcome = store.apply(&batch).await;
-        let outcome = outcome.unwrap_or_else(|error| unreachable!("{at}: {error}"));
-        match (outcome, model.apply(&batch)) {
+        match (store.apply(&batch).await, model.apply(&batch)) {
             (
-                ApplyOutcome::Applied {
+                Ok(ApplyOutcome::Applied {
                     revisions,
                     position,
-                },
+                }),
                 Ok(expected),
             ) => {
                 assert_eq!(revisions, expected, "{at}: {batch:?}");
                 assert_eq!(position.revision(), model.revision, "{at}");
             }
-            (ApplyOutcome::Conflict { index, current }, Err(expected)) => {
-                assert_eq!((index, current), expected, "{at}: {batch:?}");
-            }
+            (outcome, Err(expected)) => assert_eq!(outcome, expected, "{at}: {batch:?}"),
             other => unreachable!("{at}: {other:?}"),
         }
         match random.below(8) {
@@ -90,9 +97,13 @@ fn assert_same(mut found: Vec<StoredOverride>, expected: &[StoredOverride], at: 
     assert_eq!(found.len(), expected.len(), "{at}");
 }
 
+/// Answer of a store that makes nothing of a batch.
+type Refused = Result<ApplyOutcome, OverrideStoreError>;
+
 /// The shortest store that is right.
 #[derive(Debug, Default)]
 struct Model {
+    most: u64,
     revision: u64,
     overrides: BTreeMap<OverrideId, StoredOverride>,
 }
@@ -106,16 +117,27 @@ impl Model {
         self.overrides.get(id).map_or(0, |stored| stored.revision)
     }
 
-    /// The revisions of the changes, or the first one that conflicts and the revision that it should have expected.
-    fn apply(&mut self, batch: &[Change]) -> Result<Vec<Option<u64>>, (usize, u64)> {
+    /// The revisions of the changes, or what the store answers if it makes none.
+    fn apply(&mut self, batch: &[Change]) -> Result<Vec<Option<u64>>, Refused> {
         for (index, change) in batch.iter().enumerate() {
             let current = self.revision_of(change.id());
             if change
                 .expected()
                 .is_some_and(|expected| expected != current)
             {
-                return Err((index, current));
+                return Err(Ok(ApplyOutcome::Conflict { index, current }));
             }
+        }
+        let mut ids: BTreeSet<&OverrideId> = self.overrides.keys().collect();
+        for change in batch {
+            match change {
+                Change::Put { record, .. } => ids.insert(&record.id),
+                Change::Delete { id, .. } => ids.remove(id),
+            };
+        }
+        let (count, most) = (ids.len() as u64, self.most);
+        if count > most && ids.len() > self.overrides.len() {
+            return Err(Err(OverrideStoreError::Full { count, most }));
         }
         Ok(batch.iter().map(|change| self.change(change)).collect())
     }
@@ -159,7 +181,7 @@ fn random_batch(random: &mut Random, model: &Model) -> Vec<Change> {
         changes.insert((random.below(100), id.clone()), change);
     }
     // Each id once.
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let changes = changes.into_values();
     changes
         .filter(|change| seen.insert(change.id().clone()))
@@ -167,7 +189,7 @@ fn random_batch(random: &mut Random, model: &Model) -> Vec<Change> {
 }
 
 fn random_override(random: &mut Random, id: &OverrideId) -> StoredOverride {
-    let numbers = match random.below(5) {
+    let numbers = match random.below(6) {
         0 => StoredNumbers::Unlimited,
         1 => StoredNumbers::Refuse,
         2 => StoredNumbers::Plan(pick(random, &["free", "gold"])),

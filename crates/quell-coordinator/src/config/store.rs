@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::sync::Arc;
 
-use quell::override_store::OverrideStore;
+use quell::override_store::{DEFAULT_MAX_OVERRIDES, OverrideStore};
 use quell_host::config::{ConfigError, field};
 use quell_host::lazy_overrides::LazyOverrides;
 use tokio::sync::watch;
@@ -56,7 +56,7 @@ impl FleetStore {
             Self::Embedded(path) => {
                 let mut directory = path.clone().into_os_string();
                 directory.push(".overrides");
-                let store = LazyOverrides::new(Some(directory.into()));
+                let store = LazyOverrides::new(Some(directory.into()), DEFAULT_MAX_OVERRIDES);
                 Ok(Some(Arc::new(store.map_err(ServeError::Overrides)?)))
             }
             #[cfg(not(feature = "etcd"))]

@@ -163,6 +163,9 @@ pub struct DeletedOverridesBody {
 pub struct BatchBody {
     /// Overrides that were written, or were there and deleted.
     pub changed: usize,
+    /// Lines that were passed over, because the time of their overrides is over.
+    #[serde(default)]
+    pub skipped: usize,
     /// The newest revision of the store.
     pub revision: u64,
     /// True if this server decides by them.

@@ -98,6 +98,8 @@ problem_kinds! {
         "A rule cannot be applied to a gateway's requests";
     /// The store did not answer a change, which it may have made (504).
     Unconfirmed = 504, "urn:quell:problem:unconfirmed", "The store did not confirm the change";
+    /// There would be more overrides than there may be (507).
+    StoreFull = 507, "urn:quell:problem:store-full", "The store is full";
     /// Another coordinator of the fleet leads, or none does (503).
     NotLeader = 503, "urn:quell:problem:not-leader", "This coordinator does not lead";
     /// The server is overloaded (503).

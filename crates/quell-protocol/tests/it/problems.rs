@@ -81,6 +81,7 @@ fn each_kind_has_its_own_name_and_a_fitting_status() {
         (ProblemKind::PreconditionFailed, 412),
         (ProblemKind::WrongLines, 422),
         (ProblemKind::Unconfirmed, 504),
+        (ProblemKind::StoreFull, 507),
         (ProblemKind::Overloaded, 503),
         (ProblemKind::StoreOverloaded, 503),
         (ProblemKind::Internal, 500),

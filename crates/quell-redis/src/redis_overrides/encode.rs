@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use quell::override_store::{
     AppliedChange, Change, Cursor, OverrideFilter, OverrideId, OverrideStoreError, Position,
-    RuleFilter,
+    RuleFilter, StoredNumbers, StoredOverride,
 };
+use quell_core::time::Wall;
 use sha2::{Digest as _, Sha256};
 
 /// Number of buckets.
@@ -48,11 +49,12 @@ fn tail(id: &OverrideId) -> String {
 pub(super) fn batch(
     changes: &[Change],
     tag: u64,
-    log: u64,
+    (log, most): (u64, u64),
 ) -> Result<Vec<Vec<u8>>, OverrideStoreError> {
     let identity = Position::random_identity()?;
-    let mut arguments = Vec::with_capacity(3 + 3 * changes.len());
-    arguments.extend([tag.to_string(), identity.to_string(), log.to_string()]);
+    let mut arguments = Vec::with_capacity(4 + 3 * changes.len());
+    arguments.extend([tag.to_string(), identity.to_string()]);
+    arguments.extend([log.to_string(), most.to_string()]);
     for change in changes {
         let (kind, json) = match change {
             Change::Put { record, .. } => ('p', record.to_json_tail()),
@@ -97,6 +99,31 @@ pub(super) fn filter_texts(filter: Option<&OverrideFilter>) -> [Vec<u8>; 3] {
     let prefix = quoted(&filter.prefix);
     let prefix = prefix.get(1..prefix.len() - 1).unwrap_or_default();
     [begin, prefix, &plan.unwrap_or_default()].map(|text| text.as_bytes().to_vec())
+}
+
+/// The second of an instant, as the JSON of overrides has it.
+pub(super) fn second_text(instant: Wall) -> Vec<u8> {
+    let ending = StoredOverride {
+        id: OverrideId {
+            domain: Arc::from(""),
+            rule: None,
+            entries: Vec::new(),
+            has_end: true,
+        },
+        numbers: StoredNumbers::Refuse,
+        from: None,
+        until: Some(instant),
+        prorated: None,
+        reason: Arc::from(""),
+        by: Arc::from(""),
+        at: Wall::ORIGIN,
+        revision: 0,
+    };
+    /// Length of `2026-12-01T08:00:00`.
+    const SECOND: usize = 19;
+    let json = ending.to_json();
+    let (_, text) = json.split_once("\"until\":\"").unwrap_or_default();
+    text.bytes().take(SECOND).collect()
 }
 
 /// A text as JSON.

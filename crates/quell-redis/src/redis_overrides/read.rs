@@ -76,11 +76,11 @@ pub(super) fn stored(
     }
 }
 
-/// The outcome of a batch of so many changes; `None` if there was nothing to change.
+/// The outcome of a batch of so many changes, where there may be `most` overrides; `None` if there was nothing to change.
 pub(super) fn outcome(
     reply: Value,
     changes: usize,
-    tag: u64,
+    (tag, most): (u64, u64),
 ) -> Result<Option<ApplyOutcome>, OverrideStoreError> {
     let texts = texts(reply).map_err(written)?;
     match texts.as_slice() {
@@ -88,6 +88,10 @@ pub(super) fn outcome(
             index: number(index).map_err(written)?,
             current: number(current).map_err(written)?,
         })),
+        [word, count] if word == "full" => Err(OverrideStoreError::Full {
+            count: number(count).map_err(written)?,
+            most,
+        }),
         [word, identity, before, nothing @ ..] if word == "applied" => {
             let nothing = nothing.iter().map(|index| number::<usize>(index));
             let nothing = nothing.collect::<Result<Vec<_>, _>>().map_err(written)?;

@@ -99,6 +99,60 @@ async fn histories_with_a_short_log_are_those_of_a_map() {
 }
 
 #[tokio::test]
+async fn there_are_no_more_than_there_may_be() {
+    let server = Server::start(&[]);
+    override_store::the_bound_holds(&store(&server).with_max(25), 25).await;
+    for seed in 200..210 {
+        server.command(&["FLUSHALL"]);
+        let most = seed % 8;
+        let store = store(&server).with_max(most);
+        override_store::same_as_bounded_map(&store, seed, 200, most).await;
+    }
+}
+
+/// The count of a store that somebody changed by hand is made again before anybody is refused.
+#[tokio::test]
+async fn what_was_deleted_by_hand_makes_room() {
+    let server = Server::start(&[]);
+    let store = store(&server).with_max(3);
+    let named = |number: u64| tenant("api", &number.to_string());
+    let put_new = |number: u64| put(&named(number), rate(1), Some(0));
+    apply(&store, &[0, 1, 2].map(put_new)).await;
+    let full = |count| Err(OverrideStoreError::Full { count, most: 3 });
+    assert_eq!(store.apply(&[put_new(3)]).await, full(4));
+    let keys = server.command(&["KEYS", "*:???"]);
+    let bucket = keys.lines().find(|key| !key.ends_with(":log")).unwrap();
+    server.command(&["DEL", bucket]);
+    apply(&store, &[put_new(3)]).await;
+    assert_eq!(store.apply(&[put_new(4)]).await, full(4));
+    for key in ["count", "head"] {
+        server.command(&["DEL", &format!("quell:overrides:1:{{overrides}}:{key}")]);
+        assert_eq!(store.apply(&[put_new(4)]).await, full(4), "without {key}");
+    }
+    // A server that allows fewer than there are changes and deletes them all the same.
+    let less = RedisOverrides::new(&server.url()).with_max(1);
+    apply(&less, &[put(&named(3), rate(2), None)]).await;
+    assert_eq!(
+        less.apply(&[put_new(4)]).await,
+        Err(OverrideStoreError::Full { count: 4, most: 1 })
+    );
+    let all = store.all(None, 10).await.unwrap().overrides;
+    assert_eq!(all.len(), 3);
+    let changes: Vec<_> = all
+        .iter()
+        .map(|stored| override_store::delete(&stored.id, None))
+        .collect();
+    apply(&less, &changes).await;
+    apply(&less, &[put_new(4)]).await;
+}
+
+#[tokio::test]
+async fn what_ended_is_found() {
+    let server = Server::start(&[]);
+    override_store::what_ended_is_found(&store(&server)).await;
+}
+
+#[tokio::test]
 async fn the_oldest_changes_go() {
     let server = Server::start(&[]);
     override_store::the_oldest_changes_go(&store(&server).with_log(100), 100).await;
@@ -202,7 +256,7 @@ async fn what_was_changed_by_hand_is_told() {
         server.command(&["GET", "quell:overrides:1:{overrides}:head"]),
         head
     );
-    assert_eq!(server.command(&["DBSIZE"]), "3");
+    assert_eq!(server.command(&["DBSIZE"]), "4");
     server.command(&["DEL", bucket]);
     server.command(&["SET", "quell:overrides:1:{overrides}:head", "7"]);
     assert!(store.position().await.is_err());

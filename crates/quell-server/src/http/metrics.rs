@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
@@ -136,6 +137,7 @@ fn overrides(text: &mut MetricsText, shared: &Shared) {
         "quell_overrides gauge Keys that have numbers of their own here, from stored overrides." = shared.limiter.override_count();
         "quell_overrides_revision gauge The revision of the store of overrides up to which everything is in force here." = overrides.position().revision();
         "quell_overrides_behind_seconds gauge For how long the store of overrides has had, or may have had, what is not in force here; 0: nothing is missing." = Seconds(behind);
+        "quell_overrides_swept_total counter Overrides that this server deleted a week after their end." = overrides.swept.load(Relaxed);
     }
 }
 

@@ -426,6 +426,13 @@ fn problem(error: OverrideProblem) -> Box<Problem> {
                 ProblemKind::NotPermitted,
                 format!("this server may not change overrides, and nothing was changed: {reason}"),
             ),
+            OverrideStoreError::Full { count, most } => (
+                ProblemKind::StoreFull,
+                format!(
+                    "there would be {count} overrides, and the server allows {most}: delete some that are not needed, or \
+                     start the server with a larger --max-overrides. Nothing was changed"
+                ),
+            ),
             OverrideStoreError::ForeignCursor => (ProblemKind::InvalidRequest, error.to_string()),
             other => (ProblemKind::Internal, other.to_string()),
         },

@@ -465,6 +465,61 @@ fn what_is_wrong_is_told_with_what_to_write() {
 }
 
 #[test]
+fn there_are_no_more_overrides_than_the_server_allows() {
+    let server = Fixture::with_clock(RULES, "max_overrides = 2");
+    let target = |tenant: &str| format!("/v1/overrides/shop/api?tenant={tenant}");
+    for tenant in ["a", "b"] {
+        set(&server, &target(tenant), &json!({"limit": 5}));
+    }
+    let full = put(&server, &target("c"), &json!({"limit": 5}));
+    full.assert_problem(507, "there would be 3 overrides, and the server allows 2");
+    full.assert_problem(507, "--max-overrides");
+    set(&server, &target("b"), &json!({"limit": 6}));
+    let line = |tenant: &str| json!({"rule": "api", "entries": {"tenant": tenant}, "limit": 9});
+    let whole = batch(&server, &[line("a"), line("c"), line("d")]);
+    whole.assert_problem(507, "there would be 4");
+    assert_eq!(call(&server, "api", "a", 1)["remaining"], 4);
+    let mut gone = line("a");
+    gone["delete"] = json!(true);
+    assert_eq!(batch(&server, &[line("c"), gone]).json()["changed"], 2);
+    assert_eq!(call(&server, "api", "c", 1)["remaining"], 8);
+    put(&server, &target("a"), &json!({"limit": 5})).assert_problem(507, "allows 2");
+}
+
+/// An export of yesterday can be sent as a whole.
+#[test]
+fn lines_whose_time_is_over_are_passed_over_on_request() {
+    let server = Fixture::with_clock(RULES, "");
+    let line = |tenant: &str, until: &str| json!({"rule": "api", "entries": {"tenant": tenant}, "limit": 9, "until": until});
+    let lines = [
+        line("a", "2023-11-14T22:13:20Z"),
+        line("b", "1h"),
+        line("c", "2023-11-01T00:00:00Z"),
+    ];
+    let strict = batch(&server, &lines);
+    strict.assert_problem(422, "line 1: `until` is over");
+    let send = |ended: &str, lines: &[Value]| {
+        let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let kind = "Content-Type: application/x-ndjson\r\n";
+        let target = format!("/v1/overrides/batch?domain=shop&ended={ended}");
+        server.request_with("POST", &target, kind, &body)
+    };
+    send("refuse", &lines).assert_problem(422, "line 1");
+    send("drop", &lines).assert_problem(400, "write skip or refuse");
+    let made = send("skip", &lines).json();
+    assert_eq!((&made["changed"], &made["skipped"]), (&json!(1), &json!(2)));
+    assert_eq!(call(&server, "api", "b", 1)["remaining"], 8);
+    // What is wrong is told all the same.
+    let wrong = [line("a", "2023-11-01T00:00:00Z"), line("b", "soon")];
+    send("skip", &wrong).assert_problem(422, "line 2");
+    let none = send("skip", &lines[..1]).json();
+    assert_eq!(
+        (&none["changed"], &none["revision"]),
+        (&json!(0), &json!(1))
+    );
+}
+
+#[test]
 fn a_batch_is_made_whole_or_not_at_all() {
     let server = Fixture::with_clock(RULES, "");
     let line = |tenant: &str, limit: Value| json!({"rule": "api", "entries": {"tenant": tenant}, "limit": limit});
@@ -495,7 +550,7 @@ fn a_batch_is_made_whole_or_not_at_all() {
     );
     assert_eq!(
         made.json(),
-        json!({"changed": 2, "revision": 2, "in_force": true})
+        json!({"changed": 2, "skipped": 0, "revision": 2, "in_force": true})
     );
     assert_eq!(call(&server, "api", "a", 1)["remaining"], 4);
     assert_eq!(call(&server, "other", "b", 1)["allowed"], false);

@@ -14,19 +14,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use quell_core::time::Wall;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase as _};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    ApplyOutcome, Change, Changes, Cursor, OverrideFilter, OverrideId, OverrideStore,
-    OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting, check_batch, key,
+    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, MAX_OVERRIDE_PAGE,
+    OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page, Position, Reply,
+    StoredOverride, Waiting, check_batch, key,
 };
 
 mod read;
 mod tables;
 mod write;
 
+use read::Selection;
 use write::{Batch, Writer};
 
 /// Name of the file in the directory.
@@ -55,6 +58,8 @@ pub struct EmbeddedOptions {
     pub directory: Option<PathBuf>,
     /// The most changes that the log keeps, at least 1. Default: 100,000.
     pub log: u64,
+    /// The most overrides. Default: [`DEFAULT_MAX_OVERRIDES`].
+    pub max: u64,
     /// The most bytes of pages of the file that are kept in memory. Default: 64 MiB.
     pub cache_bytes: usize,
 }
@@ -76,6 +81,7 @@ impl Default for EmbeddedOptions {
         Self {
             directory: None,
             log: LOG,
+            max: DEFAULT_MAX_OVERRIDES,
             cache_bytes: CACHE_BYTES,
         }
     }
@@ -113,6 +119,7 @@ impl EmbeddedOptions {
             database: Arc::clone(&database),
             newest,
             log: self.log.max(1),
+            max: self.max,
         };
         let thread = std::thread::Builder::new().name("quell-overrides".to_owned());
         let writer = thread.spawn(move || writer.run(waiting));
@@ -197,7 +204,7 @@ impl EmbeddedOverrides {
 
     fn page(
         &self,
-        filter: Option<OverrideFilter>,
+        selection: Selection,
         after: Option<&Cursor>,
         most: usize,
     ) -> Reply<'static, Page> {
@@ -207,7 +214,7 @@ impl EmbeddedOverrides {
             }
             after => after.flatten(),
         };
-        self.read(move |database| read::page(database, filter.as_ref(), after, most))
+        self.read(move |database| read::page(database, &selection, after, most))
     }
 }
 
@@ -236,11 +243,15 @@ impl OverrideStore for EmbeddedOverrides {
         after: Option<&'a Cursor>,
         most: usize,
     ) -> Reply<'a, Page> {
-        self.page(Some(filter.clone()), after, most)
+        self.page(Selection::Of(filter.clone()), after, most)
     }
 
     fn all<'a>(&'a self, after: Option<&'a Cursor>, most: usize) -> Reply<'a, Page> {
-        self.page(None, after, most)
+        self.page(Selection::All, after, most)
+    }
+
+    fn ended<'a>(&'a self, before: Wall, after: Option<&'a Cursor>) -> Reply<'a, Page> {
+        self.page(Selection::Ended(before), after, MAX_OVERRIDE_PAGE)
     }
 
     fn apply<'a>(&'a self, changes: &'a [Change]) -> Reply<'a, ApplyOutcome> {

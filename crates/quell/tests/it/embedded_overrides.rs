@@ -37,6 +37,7 @@ passes! {
         override_store::a_batch_that_fails_changes_nothing(&store);
     a_list_is_whole_while_others_write(store)
         override_store::a_list_is_whole_while_others_write(&store);
+    what_ended_is_found(store) override_store::what_ended_is_found(&store);
     large_overrides_come_in_parts(store) override_store::large_overrides_come_in_parts(&store);
     another_history_is_noticed(store) override_store::another_history_is_noticed(&store);
     a_change_wakes_who_waits(store) override_store::a_change_wakes_who_waits(&store, &store);
@@ -75,6 +76,44 @@ async fn histories_with_a_short_log_are_those_of_a_map() {
         };
         override_store::same_as_map(&options.open().unwrap(), seed, 200).await;
     }
+}
+
+#[tokio::test]
+async fn there_are_no_more_than_there_may_be() {
+    let bounded = |max| EmbeddedOptions {
+        max,
+        ..EmbeddedOptions::default()
+    };
+    override_store::the_bound_holds(&bounded(25).open().unwrap(), 25).await;
+    for seed in 200..230 {
+        let most = seed % 8;
+        let store = bounded(most).open().unwrap();
+        override_store::same_as_bounded_map(&store, seed, 200, most).await;
+    }
+}
+
+/// Batches that wait for one transaction, of which those that fit are made.
+#[tokio::test]
+async fn callers_at_once_stay_within_the_bound() {
+    let options = EmbeddedOptions {
+        max: 10,
+        ..EmbeddedOptions::default()
+    };
+    let store = options.open().unwrap();
+    let changes: Vec<_> = (0..50)
+        .map(|number| [put(&tenant("api", &number.to_string()), rate(1), None)])
+        .collect();
+    let calls = changes.iter().map(|change| store.apply(change));
+    let answers = futures_util::future::join_all(calls).await;
+    let made = answers.iter().filter(|answer| answer.is_ok()).count();
+    let full = Err(OverrideStoreError::Full {
+        count: 11,
+        most: 10,
+    });
+    let refused = answers.iter().filter(|answer| **answer == full).count();
+    assert_eq!((made, refused), (10, 40));
+    let all = store.all(None, 100).await.unwrap().overrides;
+    assert_eq!(all.len(), 10);
 }
 
 #[tokio::test]

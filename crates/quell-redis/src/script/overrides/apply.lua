@@ -1,10 +1,10 @@
 -- Makes a batch of changes of overrides, or none if one of them expects another revision.
 -- KEYS: the head, the log.
--- ARGV: a random number for the changes, an identity in case the store is new, how many changes the log keeps; then
--- three of each change: `p` or `d` and a fingerprint, the revision that it expects ('' for any, 0 for none), and the
+-- ARGV: a random number for the changes, an identity in case the store is new, how many changes the log keeps, how many
+-- overrides there may be; then three of each change: `p` or `d` and a fingerprint, the revision that it expects ('' for any, 0 for none), and the
 -- JSON after the revision, of the override or of its deletion.
 -- Returns 'applied', the identity, the revision before, and the changes that found nothing to delete, counted from 0;
--- or 'conflict', a change and the revision of its override.
+-- 'conflict', a change and the revision of its override; or 'full' and how many overrides there would be.
 local prefix = string.sub(KEYS[1], 1, -5)
 local head = redis.call('GET', KEYS[1])
 local revision, identity = 0, ARGV[2]
@@ -20,11 +20,17 @@ if not head and logged then
   local time = redis.call('TIME')
   revision = time[1] * 1000 + math.floor(time[2] / 1000)
 end
-local exists = {}
-for i = 4, #ARGV, 3 do
+local count = head and tonumber(redis.call('GET', prefix .. 'count'))
+local exists, growth = {}, 0
+for i = 5, #ARGV, 3 do
   local bucket = prefix .. string.sub(ARGV[i], 2, 4)
   local json = redis.call('HMGET', bucket, string.sub(ARGV[i], 5))[1]
   exists[i] = json
+  if string.sub(ARGV[i], 1, 1) == 'p' then
+    if not json then growth = growth + 1 end
+  elseif json then
+    growth = growth - 1
+  end
   if ARGV[i + 1] ~= '' then
     local current = '0'
     if json then
@@ -32,17 +38,27 @@ for i = 4, #ARGV, 3 do
       if not current then error('QUELLFOREIGN an override') end
     end
     if current ~= ARGV[i + 1] then
-      return {'conflict', string.format('%.0f', (i - 4) / 3), current}
+      return {'conflict', string.format('%.0f', (i - 5) / 3), current}
     end
   end
 end
+local most = tonumber(ARGV[4])
+if not count or (growth > 0 and count + growth > most) then
+  -- Nobody may be refused because others deleted a bucket by hand.
+  count = 0
+  for number = 0, 4095 do
+    count = count + redis.call('HLEN', prefix .. string.format('%03x', number))
+  end
+end
+count = count + growth
+if growth > 0 and count > most then return {'full', string.format('%.0f', count)} end
 local reply = {'applied', identity, string.format('%.0f', revision)}
 if not head then redis.call('DEL', KEYS[2]) end
-for i = 4, #ARGV, 3 do
+for i = 5, #ARGV, 3 do
   local kind, fingerprint = string.sub(ARGV[i], 1, 1), string.sub(ARGV[i], 2)
   local bucket, field = prefix .. string.sub(fingerprint, 1, 3), string.sub(fingerprint, 4)
   if kind == 'd' and not exists[i] then
-    reply[#reply + 1] = string.format('%.0f', (i - 4) / 3)
+    reply[#reply + 1] = string.format('%.0f', (i - 5) / 3)
   else
     revision = revision + 1
     local number = string.format('%.0f', revision)
@@ -59,5 +75,6 @@ end
 local number = string.format('%.0f', revision)
 if number ~= reply[3] then
   redis.call('SET', KEYS[1], number .. ' ' .. ARGV[1] .. ' ' .. identity)
+  redis.call('SET', prefix .. 'count', string.format('%.0f', count))
 end
 return reply

@@ -2,15 +2,22 @@
 -- KEYS: the head.
 -- ARGV: the first bucket, as a number; the field after which it begins ('' for its first); the most overrides that are
 -- returned, those that are looked at, and the most bytes; then three texts that the JSON of all that are returned
--- has: after the revision, after the name of the first entry, and anywhere ('' for anything).
+-- has: after the revision, after the name of the first entry, and anywhere ('' for anything); and a second of RFC 3339
+-- that is not before one that their JSON says for "until" ('' for any).
 -- Returns the place where the list goes on, as bucket and field ('' and '' at the end), how many were looked at, and
 -- the overrides.
 local prefix = string.sub(KEYS[1], 1, -5)
 local first, after = tonumber(ARGV[1]), ARGV[2]
 local most, looks, room = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local begin, value, anywhere = ARGV[6], ARGV[7], ARGV[8]
+local begin, value, anywhere, ended = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local looked, found, reply = 0, 0, {'', '', '0'}
 local function matches(json)
+  if ended ~= '' then
+    for instant in string.gmatch(json, '"until":"([^"]*)"') do
+      if string.sub(instant, 1, #ended) <= ended then return true end
+    end
+    return false
+  end
   if begin == '' then return true end
   local _, last = string.find(json, '^{"revision":%d+')
   if not last or string.sub(json, last + 1, last + #begin) ~= begin then return false end

@@ -7,6 +7,8 @@ use crate::http::override_routes::{MAX_PAGE, PAGE};
 
 const STORE_FAILED: &str = "The store of overrides gives no answer, and nothing was changed: ask again when Retry-After says.";
 const UNCONFIRMED: &str = "The store did not say whether it made the change.";
+const FULL: &str =
+    "There would be more overrides than --max-overrides allows, and nothing was changed.";
 const CHANGED_MEANWHILE: &str =
     "It has another revision than the caller saw, which `revision` says.";
 const ON_A_NODE: &str = "This server is a node of a fleet, whose nodes do not share overrides yet.";
@@ -57,6 +59,13 @@ fn wait() -> Value {
     parameter("wait", about, text())
 }
 
+fn ended() -> Value {
+    let words = json!({"type": "string", "enum": ["refuse", "skip"], "default": "refuse"});
+    let about = "What becomes of lines whose `until` is over: the batch is refused; or they are passed over, and \
+                 `skipped` says how many.";
+    parameter("ended", about, words)
+}
+
 /// The parameters of a key, and these.
 fn key_and(more: &[Value]) -> Value {
     let rule = "The rule, or * for every rule whose `per` has exactly these entries.";
@@ -86,6 +95,7 @@ fn write(operation: Operation) -> Operation {
         .refused("501", ON_A_NODE)
         .refused("503", STORE_FAILED)
         .refused("504", UNCONFIRMED)
+        .refused("507", FULL)
 }
 
 /// The routes of one key.
@@ -175,7 +185,7 @@ fn batch() -> Operation {
     let batch = "Writes or deletes many overrides, all or none.";
     let batch = Operation::new(batch, "Batch", "All are changed.")
         .of_administration()
-        .with("parameters", json!([domain, wait()]))
+        .with("parameters", json!([domain, wait(), ended()]))
         .with_body("OverrideRequest")
         .refused("413", "The body is longer than 32 MiB.")
         .refused("415", "The body is not application/x-ndjson.")

@@ -33,7 +33,11 @@ pub(in crate::http) async fn batch(
     request: Request,
 ) -> RouteResult {
     let caller = caller_of_either(&request, &WRITERS)?;
-    let (domain, wait) = read_parameters(request.uri().query())?;
+    let Parameters {
+        domain,
+        wait,
+        skips_ended,
+    } = Parameters::read(request.uri().query())?;
     may_write(&caller, &domain)?;
     let from = address(&request);
     let bounds = shared.bodies(MAX_OVERRIDE_BATCH_BYTES);
@@ -41,7 +45,10 @@ pub(in crate::http) async fn batch(
     // What a batch is made of is in no budget.
     let _turn = shared.overrides.list_turn.lock().await;
     let (own, of) = (Arc::clone(&shared), caller.clone());
-    let work = task::run_blocking(move || Batch::read(&own, &of, &domain, &body.bytes));
+    let work = task::run_blocking(move || {
+        let batch = Batch::new(domain, skips_ended);
+        batch.read(&own, &of, &body.bytes)
+    });
     let interrupted = || Box::new(Problem::new(ProblemKind::Internal, "the server stops"));
     let batch = work.await.ok_or_else(interrupted)?;
     let batch = batch.map_err(wrong_lines)?;
@@ -67,6 +74,7 @@ pub(in crate::http) async fn batch(
     }
     Ok(reply::json(&BatchBody {
         changed: set + deleted,
+        skipped: batch.skipped,
         revision: newest.unwrap_or_else(|| position.revision()),
         in_force: shared
             .overrides
@@ -75,20 +83,44 @@ pub(in crate::http) async fn batch(
     }))
 }
 
-fn read_parameters(query: Option<&str>) -> Result<(Arc<str>, Option<Duration>), Box<Problem>> {
-    let (mut domain, mut wait) = (None, None);
-    for (name, value) in parameters(query) {
-        match &*name {
-            "domain" => domain = Some(Arc::from(&*value)),
-            "wait" => wait = Some(read_wait(&value)?),
-            _ => return Err(unknown_parameter(&name, "domain and wait")),
+/// The parameters of a batch.
+struct Parameters {
+    domain: Arc<str>,
+    wait: Option<Duration>,
+    /// Lines whose time is over are passed over.
+    skips_ended: bool,
+}
+
+impl Parameters {
+    fn read(query: Option<&str>) -> Result<Self, Box<Problem>> {
+        let (mut domain, mut wait, mut skips_ended) = (None, None, false);
+        for (name, value) in parameters(query) {
+            match &*name {
+                "domain" => domain = Some(Arc::from(&*value)),
+                "wait" => wait = Some(read_wait(&value)?),
+                "ended" => {
+                    skips_ended = match &*value {
+                        "skip" => true,
+                        "refuse" => false,
+                        _ => {
+                            let detail = format!("ended={value}: write skip or refuse");
+                            return Err(reply::invalid(detail));
+                        }
+                    }
+                }
+                _ => return Err(unknown_parameter(&name, "domain, wait and ended")),
+            }
         }
+        let missing = || {
+            let detail = "the domain is missing: write /v1/overrides/batch?domain=NAME";
+            reply::invalid(detail.to_owned())
+        };
+        Ok(Self {
+            domain: domain.ok_or_else(missing)?,
+            wait,
+            skips_ended,
+        })
     }
-    let missing = || {
-        let detail = "the domain is missing: write /v1/overrides/batch?domain=NAME";
-        reply::invalid(detail.to_owned())
-    };
-    Ok((domain.ok_or_else(missing)?, wait))
 }
 
 /// The changes of a batch.
@@ -100,6 +132,10 @@ struct Batch {
     lines: Vec<usize>,
     /// The places of the changes whose keys begin with nothing used.
     restarts: Vec<usize>,
+    /// Lines whose time is over are passed over.
+    skips_ended: bool,
+    /// How many were.
+    skipped: usize,
 }
 
 const fn is_delete(change: &Change) -> bool {
@@ -107,19 +143,25 @@ const fn is_delete(change: &Change) -> bool {
 }
 
 impl Batch {
-    /// Reads all lines.
-    fn read(
-        shared: &Shared,
-        caller: &Caller,
-        domain: &Arc<str>,
-        text: &[u8],
-    ) -> Result<Self, Vec<LineMistake>> {
-        let mut batch = Self {
-            domain: Arc::clone(domain),
+    const fn new(domain: Arc<str>, skips_ended: bool) -> Self {
+        Self {
+            domain,
             changes: Vec::new(),
             lines: Vec::new(),
             restarts: Vec::new(),
-        };
+            skips_ended,
+            skipped: 0,
+        }
+    }
+
+    /// Reads all lines.
+    fn read(
+        mut self,
+        shared: &Shared,
+        caller: &Caller,
+        text: &[u8],
+    ) -> Result<Self, Vec<LineMistake>> {
+        let batch = &mut self;
         let mut mistakes = Vec::new();
         let mut known: HashMap<OverrideId, usize> = HashMap::new();
         let lines = text.split(|byte| *byte == b'\n').zip(1..);
@@ -150,7 +192,7 @@ impl Batch {
             }
         }
         if mistakes.is_empty() {
-            Ok(batch)
+            Ok(self)
         } else {
             Err(mistakes)
         }
@@ -167,6 +209,11 @@ impl Batch {
         }
         let now = shared.limiter.now();
         let asked = OverrideRequest::read(members, now.wall).map_err(member_words)?;
+        let is_over = asked.until.is_some_and(|until| until <= now.wall);
+        if is_over && self.skips_ended {
+            self.skipped += 1;
+            return Ok(());
+        }
         let has_end = asked.until.is_some();
         if line.which.is_some_and(|which| which.has_end() != has_end) {
             return Err("`which` says another override than `until`: leave it out".to_owned());

@@ -1,5 +1,6 @@
 //! Reads overrides and changes of one snapshot.
 
+use quell_core::time::Wall;
 use redb::{ReadTransaction, ReadableTable as _};
 
 use super::tables::{LOG, LogEntry, OVERRIDES, damaged};
@@ -12,6 +13,34 @@ use crate::override_store::{
 
 /// The most overrides that a call looks at, whether they are of its list or not: some 20 ms.
 const MAX_LOOKS: usize = 10_000;
+
+/// The overrides that a list has.
+#[derive(Clone, Debug)]
+pub(super) enum Selection {
+    /// All of them.
+    All,
+    /// Those that a filter lets pass.
+    Of(OverrideFilter),
+    /// Those whose time ended before an instant.
+    Ended(Wall),
+}
+
+impl Selection {
+    const fn filter(&self) -> Option<&OverrideFilter> {
+        match self {
+            Self::Of(filter) => Some(filter),
+            Self::All | Self::Ended(_) => None,
+        }
+    }
+
+    fn matches(&self, stored: &StoredOverride) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(filter) => filter.matches(stored),
+            Self::Ended(before) => stored.until.is_some_and(|until| until < *before),
+        }
+    }
+}
 
 /// The override with this key.
 pub(super) fn get(
@@ -26,13 +55,13 @@ pub(super) fn get(
 /// A page of a list that goes on after this key.
 pub(super) fn page(
     database: &ReadTransaction,
-    filter: Option<&OverrideFilter>,
+    selection: &Selection,
     after: Option<Vec<u8>>,
     most: usize,
 ) -> Result<Page, redb::Error> {
     let table = database.open_table(OVERRIDES)?;
     let most = most.clamp(1, MAX_OVERRIDE_PAGE);
-    let scope = Scope::new(filter);
+    let scope = Scope::new(selection.filter());
     let mut page = Page::default();
     let (mut from, mut last) = (scope.start(after), Vec::new());
     let (mut looks, mut bytes) = (0, 0);
@@ -56,7 +85,7 @@ pub(super) fn page(
             }
             let json = stored.value();
             let stored = record(json)?;
-            if filter.is_none_or(|filter| filter.matches(&stored)) {
+            if selection.matches(&stored) {
                 bytes += json.len();
                 page.overrides.push(stored);
             }

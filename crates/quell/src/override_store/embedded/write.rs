@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use redb::{CommitError, Database, ReadableTable as _, Table, WriteTransaction};
+use redb::{
+    CommitError, Database, ReadableTable as _, ReadableTableMetadata as _, Table, WriteTransaction,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::failed;
@@ -58,12 +60,15 @@ pub(super) struct Writer {
     pub(super) newest: watch::Sender<Position>,
     /// The most changes that the log keeps.
     pub(super) log: u64,
+    /// The most overrides.
+    pub(super) max: u64,
 }
 
-/// A batch that is part of a transaction, or conflicts.
+/// A batch that is part of a transaction, conflicts, or does not fit.
 enum Outcome {
     Applied(Vec<Option<u64>>),
     Conflict { index: usize, current: u64 },
+    Full { count: u64, most: u64 },
 }
 
 /// Reason why a transaction failed.
@@ -101,15 +106,18 @@ impl Writer {
                 self.newest.send_replace(position.clone());
                 for (batch, outcome) in batches.into_iter().zip(outcomes) {
                     let outcome = match outcome {
-                        Outcome::Applied(revisions) => ApplyOutcome::Applied {
+                        Outcome::Applied(revisions) => Ok(ApplyOutcome::Applied {
                             revisions,
                             position: position.clone(),
-                        },
+                        }),
                         Outcome::Conflict { index, current } => {
-                            ApplyOutcome::Conflict { index, current }
+                            Ok(ApplyOutcome::Conflict { index, current })
+                        }
+                        Outcome::Full { count, most } => {
+                            Err(OverrideStoreError::Full { count, most })
                         }
                     };
-                    batch.reply.send(Ok(outcome)).ok();
+                    batch.reply.send(outcome).ok();
                 }
             }
             Err(error) => {
@@ -134,7 +142,7 @@ impl Writer {
             tag: Position::random_tag().map_err(no_random_numbers)?,
         };
         let write = self.database.begin_write()?;
-        let outcomes = transaction.make(&write, batches, self.log)?;
+        let outcomes = transaction.make(&write, batches, (self.log, self.max))?;
         if transaction.revision == position.revision() {
             return Ok((outcomes, position));
         }
@@ -155,20 +163,23 @@ impl Transaction {
         &mut self,
         write: &WriteTransaction,
         batches: &[Batch],
-        kept: u64,
+        (kept, most): (u64, u64),
     ) -> Result<Vec<Outcome>, redb::Error> {
         let mut overrides = write.open_table(OVERRIDES)?;
         let mut log = write.open_table(LOG)?;
         let mut outcomes = Vec::with_capacity(batches.len());
         for batch in batches {
-            outcomes.push(match conflict(&overrides, &batch.changes)? {
-                Some((index, current)) => Outcome::Conflict { index, current },
-                None => {
-                    let changes = batch.changes.iter();
-                    let made = changes.map(|change| self.change(&mut overrides, &mut log, change));
-                    Outcome::Applied(made.collect::<Result<_, _>>()?)
-                }
-            });
+            if let Some((index, current)) = conflict(&overrides, &batch.changes)? {
+                outcomes.push(Outcome::Conflict { index, current });
+                continue;
+            }
+            if let Some(count) = too_many(&overrides, &batch.changes, most)? {
+                outcomes.push(Outcome::Full { count, most });
+                continue;
+            }
+            let changes = batch.changes.iter();
+            let made = changes.map(|change| self.change(&mut overrides, &mut log, change));
+            outcomes.push(Outcome::Applied(made.collect::<Result<_, _>>()?));
         }
         let oldest = self.revision.saturating_sub(kept);
         log.retain_in(..=oldest, |_, _| false)?;
@@ -201,6 +212,29 @@ impl Transaction {
         self.revision = revision;
         Ok(Some(revision))
     }
+}
+
+/// Number of overrides that there would be, if it is more than there are and more than there may be.
+fn too_many(
+    overrides: &Table<'_, &[u8], &[u8]>,
+    changes: &[EncodedChange],
+    most: u64,
+) -> Result<Option<u64>, redb::Error> {
+    let before = overrides.len()?;
+    let puts = changes.iter().filter(|change| change.tail.is_some());
+    if before.saturating_add(puts.count() as u64) <= most {
+        return Ok(None);
+    }
+    let (mut new, mut gone) = (0, 0);
+    for change in changes {
+        let exists = overrides.get(change.key.as_slice())?.is_some();
+        match &change.tail {
+            Some(_) => new += u64::from(!exists),
+            None => gone += u64::from(exists),
+        }
+    }
+    let count = before.saturating_add(new).saturating_sub(gone);
+    Ok((new > gone && count > most).then_some(count))
 }
 
 /// The first change that expects another revision, and the one that is there.
