@@ -68,7 +68,7 @@ impl TableKey {
 
     /// All of it that the block does not say, and room for a note.
     fn tag(self) -> u64 {
-        (self.high >> BLOCK_BITS << BLOCK_BITS) | u64::from(self.low) << NOTE_BITS
+        (self.high >> BLOCK_BITS << BLOCK_BITS) | (u64::from(self.low) << NOTE_BITS)
     }
 
     /// The place of its block.
@@ -117,9 +117,7 @@ impl<V: Clone> KeyTable<V> {
                 return slot.value.as_ref().map(|value| (value, slot.note()));
             }
             // A key moves on only from a bucket that is full.
-            if slots.last()?.value.is_none() {
-                return None;
-            }
+            slots.last()?.value.as_ref()?;
         }
         None
     }
@@ -130,7 +128,7 @@ impl<V: Clone> KeyTable<V> {
         let others = self.block(key).iter().flat_map(Bucket::used);
         let others = others.filter(|slot| (slot.tag ^ tag) >> NOTE_BITS != 0);
         let own = value.map(|(value, note)| Slot {
-            tag: tag | u64::from(note) % (1 << NOTE_BITS),
+            tag: tag | (u64::from(note) % (1 << NOTE_BITS)),
             value: Some(value),
         });
         let block = new_block(others.cloned().chain(own).collect());
