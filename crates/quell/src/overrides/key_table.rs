@@ -2,7 +2,11 @@
 //!
 //! Keys are spread over 16,384 blocks, which a change copies one by one. A block is a hash table of buckets with open
 //! addressing. A bucket is one cache line of four slots, of which two are in use in the mean, so that six look-ups in
-//! seven read one line, whether the key is there or not.
+//! seven read one of them.
+//!
+//! A million keys are 35 MB, and what a look-up waits for is one line of it. So beside the address of each block, in the
+//! same line, is a filter of its keys (Bloom 1970, with two bits a key). It spares that wait to 13 in 14 of the keys that
+//! are not there; with twice as many keys to 3 in 4.
 
 use std::array;
 use std::sync::Arc;
@@ -28,7 +32,8 @@ const LOW_BITS: u32 = 12;
 /// Bits of a tag beside those of the fingerprint.
 const NOTE_BITS: u32 = BLOCK_BITS - LOW_BITS;
 
-const _: () = assert!(SIDE * SIDE == 1 << BLOCK_BITS && size_of::<Bucket<Arc<()>>>() == 64);
+const _: () = assert!(SIDE * SIDE == 1 << BLOCK_BITS);
+const _: () = assert!(size_of::<Bucket<Arc<()>>>() == 64 && size_of::<Block<Arc<()>>>() == 64);
 
 /// A key in a table: 76 bits of its fingerprint, of which a tag has 62 and the place of its block the others. Any two of
 /// 10^7 keys share them with a probability below 2^-30.
@@ -44,7 +49,17 @@ pub(super) struct KeyTable<V>(Arc<[Arc<Row<V>>; SIDE]>);
 
 type Row<V> = [Block<V>; SIDE];
 
-type Block<V> = Arc<[Bucket<V>]>;
+/// A cache line that says where the buckets of a block are, and of which keys.
+#[derive(Clone)]
+#[repr(align(64))]
+struct Block<V> {
+    buckets: Arc<[Bucket<V>]>,
+    filter: Filter,
+}
+
+/// Two bits for each key.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filter([u64; 6]);
 
 /// A cache line of slots, of which those in use come first.
 #[derive(Clone)]
@@ -86,6 +101,35 @@ impl TableKey {
     }
 }
 
+impl Filter {
+    /// The words of the two bits of a tag, each with its bit.
+    #[inline]
+    fn bits(tag: u64) -> [(usize, u64); 2] {
+        /// Number of bits.
+        const BITS: u64 = 6 * 64;
+        [tag >> BLOCK_BITS, tag >> (BLOCK_BITS + 16)].map(|part| {
+            let place = ((part & 0xffff) * BITS) >> 16;
+            (usize::try_from(place / 64).unwrap_or(0), 1 << (place % 64))
+        })
+    }
+
+    fn add(&mut self, tag: u64) {
+        for (word, bit) in Self::bits(tag) {
+            if let Some(word) = self.0.get_mut(word) {
+                *word |= bit;
+            }
+        }
+    }
+
+    /// Returns false if no key with this tag was added.
+    #[inline]
+    fn may_have(&self, tag: u64) -> bool {
+        let [one, other] =
+            Self::bits(tag).map(|(word, bit)| self.0.get(word).map_or(0, |word| word & bit));
+        (one != 0) & (other != 0)
+    }
+}
+
 /// The first of so many buckets in which a key with this tag may be.
 fn home(tag: u64, buckets: usize) -> usize {
     usize::try_from(((tag >> 32) * buckets as u64) >> 32).unwrap_or(0)
@@ -93,24 +137,28 @@ fn home(tag: u64, buckets: usize) -> usize {
 
 impl<V: Clone> KeyTable<V> {
     pub(super) fn new() -> Self {
-        let empty: Block<V> = Arc::from([]);
-        let row: Arc<Row<V>> = Arc::new(array::from_fn(|_| Arc::clone(&empty)));
+        let empty = Block {
+            buckets: Arc::from([]),
+            filter: Filter::default(),
+        };
+        let row: Arc<Row<V>> = Arc::new(array::from_fn(|_| empty.clone()));
         Self(Arc::new(array::from_fn(|_| Arc::clone(&row))))
     }
 
-    fn block(&self, key: TableKey) -> &[Bucket<V>] {
+    fn block(&self, key: TableKey) -> Option<&Block<V>> {
         let place = key.block();
-        let row = self.0.get(place / SIDE);
-        row.and_then(|row| row.get(place % SIDE))
-            .map_or(&[], |block| block)
+        self.0.get(place / SIDE)?.get(place % SIDE)
     }
 
     /// What is stored for a key, and the note beside it.
     #[inline]
     pub(super) fn get(&self, key: TableKey) -> Option<(&V, u8)> {
-        let (block, tag) = (self.block(key), key.tag());
-        let first = home(tag, block.len());
-        let (before, after) = block.split_at_checked(first)?;
+        let (block, tag) = (self.block(key)?, key.tag());
+        if !block.filter.may_have(tag) {
+            return None;
+        }
+        let first = home(tag, block.buckets.len());
+        let (before, after) = block.buckets.split_at_checked(first)?;
         for Bucket(slots) in after.iter().chain(before) {
             let is_sought = |slot: &&Slot<V>| (slot.tag ^ tag) >> NOTE_BITS == 0;
             if let Some(slot) = slots.iter().find(is_sought) {
@@ -125,7 +173,9 @@ impl<V: Clone> KeyTable<V> {
     /// Stores a value with a note for a key, or nothing any more.
     pub(super) fn set(&mut self, key: TableKey, value: Option<(V, u8)>) {
         let (place, tag) = (key.block(), key.tag());
-        let others = self.block(key).iter().flat_map(Bucket::used);
+        let before = self.block(key).into_iter();
+        let before = before.flat_map(|block| block.buckets.iter());
+        let others = before.flat_map(Bucket::used);
         let others = others.filter(|slot| (slot.tag ^ tag) >> NOTE_BITS != 0);
         let own = value.map(|(value, note)| Slot {
             tag: tag | (u64::from(note) % (1 << NOTE_BITS)),
@@ -144,7 +194,7 @@ impl<V: Clone> KeyTable<V> {
     pub(super) fn all(&self) -> impl Iterator<Item = (TableKey, &V, u8)> {
         let blocks = self.0.iter().flat_map(|row| row.iter()).enumerate();
         blocks.flat_map(|(place, block)| {
-            let slots = block.iter().flat_map(Bucket::used);
+            let slots = block.buckets.iter().flat_map(Bucket::used);
             slots.filter_map(move |slot| {
                 let key = TableKey::from_tag(slot.tag, place);
                 Some((key, slot.value.as_ref()?, slot.note()))
@@ -154,14 +204,17 @@ impl<V: Clone> KeyTable<V> {
 
     /// The same keys with other values.
     pub(super) fn map(&self, change: impl Fn(&V) -> V) -> Self {
-        let block = |block: &Block<V>| -> Block<V> {
-            let buckets = block.iter().map(|Bucket(slots)| {
+        let block = |block: &Block<V>| {
+            let buckets = block.buckets.iter().map(|Bucket(slots)| {
                 Bucket(slots.clone().map(|slot| Slot {
                     value: slot.value.as_ref().map(&change),
                     ..slot
                 }))
             });
-            buckets.collect()
+            Block {
+                buckets: buckets.collect(),
+                ..*block
+            }
         };
         let rows = self.0.each_ref();
         let rows = rows.map(|row| Arc::new(row.each_ref().map(&block)));
@@ -171,9 +224,10 @@ impl<V: Clone> KeyTable<V> {
 
 /// A block with these slots, which are in use.
 fn new_block<V: Clone>(all: Vec<Slot<V>>) -> Block<V> {
-    let mut buckets: Vec<Bucket<V>> = Vec::new();
+    let (mut buckets, mut filter) = (Vec::new(), Filter::default());
     buckets.resize_with(all.len().div_ceil(LOAD), Bucket::empty);
     for slot in all {
+        filter.add(slot.tag);
         let first = home(slot.tag, buckets.len());
         // Fewer than all slots are in use, so there is a free one.
         for place in (first..buckets.len()).chain(0..first) {
@@ -186,7 +240,10 @@ fn new_block<V: Clone>(all: Vec<Slot<V>>) -> Block<V> {
             }
         }
     }
-    Arc::from(buckets)
+    Block {
+        buckets: Arc::from(buckets),
+        filter,
+    }
 }
 
 impl<V> Bucket<V> {
