@@ -762,6 +762,7 @@ pub struct OverrideChanges {
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct OverrideFailure {
     /// 1: no answer, nothing was written. 2: no answer to a write. 3: unfit. 4: a foreign cursor. 5: damaged. 6: refused.
+    /// 7: full, with the two numbers in `what`.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     #[prost(string, tag = "2")]

@@ -451,3 +451,22 @@ pub fn read_since(answer: proto::OverrideAnswer) -> Result<Changes, OverrideStor
         _ => Err(WireOverridesError::Kind),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_store_is_told_with_its_numbers() {
+        let full = OverrideStoreError::Full { count: 8, most: 7 };
+        let Answer::Failed(mut failure) = failed(full.clone()) else {
+            panic!("it is a failure");
+        };
+        assert_eq!(failure_of(failure.clone()), full);
+        failure.what = "8".to_owned();
+        assert_eq!(
+            failure_of(failure),
+            OverrideStoreError::NoAnswer(full.to_string())
+        );
+    }
+}
