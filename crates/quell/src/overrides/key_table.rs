@@ -173,20 +173,21 @@ impl<V: Clone> KeyTable<V> {
     /// Stores a value with a note for a key, or nothing any more.
     pub(super) fn set(&mut self, key: TableKey, value: Option<(V, u8)>) {
         let (place, tag) = (key.block(), key.tag());
-        let before = self.block(key).into_iter();
-        let before = before.flat_map(|block| block.buckets.iter());
-        let others = before.flat_map(Bucket::used);
-        let others = others.filter(|slot| (slot.tag ^ tag) >> NOTE_BITS != 0);
         let own = value.map(|(value, note)| Slot {
             tag: tag | (u64::from(note) % (1 << NOTE_BITS)),
             value: Some(value),
         });
-        let block = new_block(others.cloned().chain(own).collect());
+        let is_there = self.get(key).is_some();
+        if own.is_none() && !is_there {
+            return;
+        }
         let rows = Arc::make_mut(&mut self.0);
-        if let Some(row) = rows.get_mut(place / SIDE)
-            && let Some(old) = Arc::make_mut(row).get_mut(place % SIDE)
-        {
-            *old = block;
+        let row = rows.get_mut(place / SIDE).map(Arc::make_mut);
+        if let Some(block) = row.and_then(|row| row.get_mut(place % SIDE)) {
+            *block = match own {
+                Some(own) => block.with(own, is_there),
+                None => block.without(tag),
+            };
         }
     }
 
@@ -222,27 +223,67 @@ impl<V: Clone> KeyTable<V> {
     }
 }
 
-/// A block with these slots, which are in use.
-fn new_block<V: Clone>(all: Vec<Slot<V>>) -> Block<V> {
-    let (mut buckets, mut filter) = (Vec::new(), Filter::default());
-    buckets.resize_with(all.len().div_ceil(LOAD), Bucket::empty);
-    for slot in all {
-        filter.add(slot.tag);
-        let first = home(slot.tag, buckets.len());
-        // Fewer than all slots are in use, so there is a free one.
-        for place in (first..buckets.len()).chain(0..first) {
-            let Some(Bucket(slots)) = buckets.get_mut(place) else {
-                break;
+impl<V: Clone> Block<V> {
+    fn used(&self) -> usize {
+        let all = self.buckets.iter();
+        all.map(|bucket| bucket.used().count()).sum()
+    }
+
+    /// The same with a slot, in place of that of its key if there is one.
+    fn with(&self, own: Slot<V>, is_there: bool) -> Self {
+        let count = self.used() + usize::from(!is_there);
+        let mut filter = self.filter;
+        filter.add(own.tag);
+        if count.div_ceil(LOAD) != self.buckets.len() {
+            let others = self.buckets.iter().flat_map(Bucket::used);
+            return Self {
+                buckets: new_buckets(count, others.cloned().chain([own])),
+                filter,
             };
-            if let Some(free) = slots.iter_mut().find(|slot| slot.value.is_none()) {
-                *free = slot;
-                break;
-            }
+        }
+        let mut buckets: Arc<[Bucket<V>]> = self.buckets.iter().cloned().collect();
+        if let Some(buckets) = Arc::get_mut(&mut buckets) {
+            put(buckets, own);
+        }
+        Self { buckets, filter }
+    }
+
+    /// The same without the slot of a key that is there.
+    fn without(&self, tag: u64) -> Self {
+        let mut filter = Filter::default();
+        let all = self.buckets.iter().flat_map(Bucket::used);
+        let others = all.filter(|slot| (slot.tag ^ tag) >> NOTE_BITS != 0);
+        let others = others.inspect(|slot| filter.add(slot.tag)).cloned();
+        Self {
+            buckets: new_buckets(self.used() - 1, others),
+            filter,
         }
     }
-    Block {
-        buckets: Arc::from(buckets),
-        filter,
+}
+
+/// Buckets for so many slots, with these of them.
+fn new_buckets<V>(count: usize, slots: impl Iterator<Item = Slot<V>>) -> Arc<[Bucket<V>]> {
+    let empty = std::iter::repeat_with(Bucket::empty);
+    let mut buckets: Arc<[Bucket<V>]> = empty.take(count.div_ceil(LOAD)).collect();
+    if let Some(buckets) = Arc::get_mut(&mut buckets) {
+        slots.for_each(|slot| put(buckets, slot));
+    }
+    buckets
+}
+
+/// Puts a slot in place of that of its key, or into the first one that is free from its home on.
+fn put<V>(buckets: &mut [Bucket<V>], own: Slot<V>) {
+    let first = home(own.tag, buckets.len());
+    for place in (first..buckets.len()).chain(0..first) {
+        let Some(Bucket(slots)) = buckets.get_mut(place) else {
+            return;
+        };
+        let is_for_it =
+            |slot: &&mut Slot<V>| slot.value.is_none() || (slot.tag ^ own.tag) >> NOTE_BITS == 0;
+        if let Some(slot) = slots.iter_mut().find(is_for_it) {
+            *slot = own;
+            return;
+        }
     }
 }
 
