@@ -86,8 +86,48 @@ pub async fn the_bound_holds(store: &dyn OverrideStore, most: u64) {
 /// # Panics
 /// If the store does not do what [`OverrideStore`] says.
 pub async fn what_ended_is_found(store: &dyn OverrideStore) {
-    const SECOND: u64 = 1_000_000_000;
-    const AT: u64 = 1_900_000_000 * SECOND;
+    let all = endings();
+    let puts = all.iter().cloned().map(|record| Change::Put {
+        record,
+        expected: None,
+    });
+    apply(store, &puts.collect::<Vec<_>>()).await;
+    for before in [
+        0,
+        AT - SECOND,
+        AT - 1,
+        AT,
+        AT + 1,
+        AT + 700,
+        AT + 2 * SECOND,
+    ] {
+        let before = Wall::from_nanos(before);
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.ended(before, after.as_ref()).await;
+            let page = page.unwrap_or_else(|error| unreachable!("{error}"));
+            found.extend(page.overrides.into_iter().map(|stored| stored.id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let expected = all
+            .iter()
+            .filter(|it| it.until.is_some_and(|it| it < before));
+        let expected: BTreeSet<&OverrideId> = expected.map(|it| &it.id).collect();
+        assert_eq!(found.len(), expected.len(), "before {before:?}");
+        assert_eq!(found.iter().collect::<BTreeSet<_>>(), expected);
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+/// An instant of some of [`endings`].
+const AT: u64 = 1_900_000_000 * SECOND;
+
+/// Overrides that end about [`AT`], or do not end, and only look so.
+fn endings() -> Vec<StoredOverride> {
     let named = |name: &str, until: Option<u64>| {
         let id = tenant("api", name);
         let id = match until {
@@ -131,36 +171,5 @@ pub async fn what_ended_is_found(store: &dyn OverrideStore) {
         },
     ];
     all.extend((0..3_000).map(|number| named(&number.to_string(), Some(AT + number - 1_000))));
-    let puts = all.iter().cloned().map(|record| Change::Put {
-        record,
-        expected: None,
-    });
-    apply(store, &puts.collect::<Vec<_>>()).await;
-    for before in [
-        0,
-        AT - SECOND,
-        AT - 1,
-        AT,
-        AT + 1,
-        AT + 700,
-        AT + 2 * SECOND,
-    ] {
-        let before = Wall::from_nanos(before);
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let page = store.ended(before, after.as_ref()).await;
-            let page = page.unwrap_or_else(|error| unreachable!("{error}"));
-            found.extend(page.overrides.into_iter().map(|stored| stored.id));
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-        let expected = all
-            .iter()
-            .filter(|it| it.until.is_some_and(|it| it < before));
-        let expected: BTreeSet<&OverrideId> = expected.map(|it| &it.id).collect();
-        assert_eq!(found.len(), expected.len(), "before {before:?}");
-        assert_eq!(found.iter().collect::<BTreeSet<_>>(), expected);
-    }
+    all
 }
