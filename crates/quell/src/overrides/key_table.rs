@@ -337,7 +337,7 @@ mod tests {
     fn key() -> impl Strategy<Value = TableKey> {
         (0_u64..3, 0_u64..40, 0_u32..4).prop_map(|(block, upper, low)| {
             TableKey::new(Fingerprint {
-                high: upper << 59 | upper << 20 | block * 16_000,
+                high: (upper << 59) | (upper << 20) | (block * 16_000),
                 low: low << 20,
             })
         })
