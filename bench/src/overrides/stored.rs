@@ -40,6 +40,9 @@ const CALLERS: usize = 1_000;
 const CHANGES: usize = 100_000;
 
 pub(super) fn run(settings: &Settings) -> Result<()> {
+    if !settings.without_wire {
+        wire::check()?;
+    }
     let case = settings.overrides.to_string();
     let mut report = Report::new("overrides", QUESTION, OVERHEAD, settings)?;
     let fields = parse_str("overrides.yaml", &file(0, 1, None));

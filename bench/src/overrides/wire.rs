@@ -63,15 +63,23 @@ impl Server {
     }
 }
 
+/// Checks that the client is there.
+///
+/// # Errors
+/// If it is not.
+pub(super) fn check() -> Result<()> {
+    ensure!(
+        on_path("redis-benchmark").is_some(),
+        "redis-benchmark is not installed (Debian: redis-tools); install it or say --without-wire"
+    );
+    Ok(())
+}
+
 /// Measures servers without overrides and with those that lie in `folder`. Returns a table.
 ///
 /// # Errors
 /// If a server or the client is missing or fails.
 pub(super) fn run(settings: &Settings, folder: &Path, report: &mut Report) -> Result<String> {
-    ensure!(
-        on_path("redis-benchmark").is_some(),
-        "redis-benchmark is not installed (Debian: redis-tools); install it or say --without-wire"
-    );
     let program = match &settings.quell {
         Some(program) => program.clone(),
         None => built_quell(&["otel"])?,
