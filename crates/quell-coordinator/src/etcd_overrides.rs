@@ -4,8 +4,8 @@
 //! * `head` is JSON: the identity of the store, its newest revision and the tag of that; and a batch that is being made.
 //!   Every write is a transaction on the condition that the head is as the writer saw it. Because of the tag it is
 //!   never the same twice, also after a backup was restored.
-//! * `o/` and the key of an id are the overrides, in the order of the ids ([`key`](quell::override_store::key)), so that a domain, a rule and a
-//!   prefix of the first value are ranges. The value is the JSON that is everywhere the same.
+//! * `o/` and the [key](quell::override_store::key) of an id are the overrides, in the order of the ids, so that a
+//!   domain, a rule and a prefix of the first value are ranges. The value is the JSON that is everywhere the same.
 //! * `l/` and the last revision of a transaction, in 20 digits, is the log: what that transaction changed, as keys of
 //!   ids, and its tag. It is protobuf, and keeps some 100,000 changes.
 //! * `b/`, the tag of a batch in 16 hexadecimal digits, `/` and a number in 5 are the parts of a batch that does not fit
@@ -18,12 +18,15 @@
 //! batch in the head, to read or to write, waits as long as it goes on, and makes the rest itself if it does not: so
 //! nobody sees half of a batch, and none that was decided is lost.
 //!
+//! Small batches of one process that wait for each other are made by one transaction, each with its own outcome.
+//!
 //! A writer whom another one was ahead of learns from the log what changed, checks its conditions again and repeats
 //! only the deciding transaction. It also repeats one whose answer was lost: by the tag it finds out whether it was made.
 //!
 //! The prefix may not be below that of a fleet's own keys, which its coordinators read as a whole. etcd has to compact
 //! its history, as it does with `--auto-compaction-retention`: each form of an override stays there until then.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,11 +41,13 @@ use tokio::time::sleep;
 use crate::store::{EtcdOptions, EtcdStore, StoreError};
 
 mod format;
+mod group;
 mod read;
 mod settle;
 mod write;
 
 use format::Keys;
+use write::Waiter;
 
 /// Time that a call to etcd may take: no request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,25 +65,33 @@ const LOG: u64 = 100_000;
 /// Changes that one transaction makes: etcd takes 128 operations, and head, log and what becomes needless are five.
 const STEP: usize = 120;
 
+/// Bytes of changes in a transaction, and a change more of up to 200 KiB: etcd takes 1.5 MiB.
+const MAX_PART: usize = 1_024 * 1_024;
+
 /// Overrides that one transaction reads beside the head.
 const READS: usize = 100;
 
-/// The overrides in an etcd.
-pub struct EtcdOverrides {
+/// The overrides in an etcd. A write that was begun goes on when its call is dropped.
+pub struct EtcdOverrides(Arc<Shared>);
+
+/// The part that calls share with the writes that they began.
+struct Shared {
     store: Arc<EtcdStore>,
     /// Without a password.
     url: String,
     keys: Keys,
     log: u64,
-    /// The writers of this process stand in line, and do not get in each other's way.
+    /// The writers of this process do not get in each other's way.
     turn: Mutex<()>,
+    /// Small batches, of which one transaction makes many.
+    waiting: parking_lot::Mutex<VecDeque<Waiter>>,
 }
 
 impl fmt::Debug for EtcdOverrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EtcdOverrides")
-            .field("url", &self.url)
-            .field("keys", &self.keys)
+            .field("url", &self.0.url)
+            .field("keys", &self.0.keys)
             .finish_non_exhaustive()
     }
 }
@@ -103,22 +116,27 @@ impl EtcdOverrides {
     pub fn with_store(store: Arc<EtcdStore>, prefix: &str) -> Self {
         let endpoints = store.endpoints().iter();
         let endpoints: Vec<_> = endpoints.map(|url| without_user(url)).collect();
-        Self {
+        Self(Arc::new(Shared {
             url: endpoints.join(","),
             store,
             keys: Keys::new(prefix),
             log: LOG,
             turn: Mutex::default(),
-        }
+            waiting: parking_lot::Mutex::default(),
+        }))
     }
 
-    /// The same with a log of at least so many changes, 1 or more. Default: 100,000.
+    /// The same with a log of at least so many changes, 1 or more. Default: 100,000. Only before the first call.
     #[must_use]
     pub fn with_log(mut self, changes: u64) -> Self {
-        self.log = changes.max(1);
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.log = changes.max(1);
+        }
         self
     }
+}
 
+impl Shared {
     async fn newest(&self) -> Result<Position, OverrideStoreError> {
         let snapshot = self.snapshot(Vec::new()).await?;
         Ok(snapshot.seen.head.position())
@@ -127,15 +145,15 @@ impl EtcdOverrides {
 
 impl OverrideStore for EtcdOverrides {
     fn url(&self) -> &str {
-        &self.url
+        &self.0.url
     }
 
     fn position(&self) -> Reply<'_, Position> {
-        Box::pin(self.newest())
+        Box::pin(self.0.newest())
     }
 
     fn get<'a>(&'a self, id: &'a OverrideId) -> Reply<'a, Option<StoredOverride>> {
-        Box::pin(self.stored(id))
+        Box::pin(self.0.stored(id))
     }
 
     fn list<'a>(
@@ -144,11 +162,11 @@ impl OverrideStore for EtcdOverrides {
         after: Option<&'a Cursor>,
         most: usize,
     ) -> Reply<'a, Page> {
-        Box::pin(self.page(Some(filter), after, most))
+        Box::pin(self.0.page(Some(filter), after, most))
     }
 
     fn all<'a>(&'a self, after: Option<&'a Cursor>, most: usize) -> Reply<'a, Page> {
-        Box::pin(self.page(None, after, most))
+        Box::pin(self.0.page(None, after, most))
     }
 
     fn apply<'a>(&'a self, changes: &'a [Change]) -> Reply<'a, ApplyOutcome> {
@@ -156,13 +174,13 @@ impl OverrideStore for EtcdOverrides {
     }
 
     fn changes<'a>(&'a self, since: &'a Position, most: usize) -> Reply<'a, Changes> {
-        Box::pin(self.changes_since(since, most))
+        Box::pin(self.0.changes_since(since, most))
     }
 
     fn wait<'a>(&'a self, seen: &'a Position) -> Waiting<'a> {
         Box::pin(async move {
             loop {
-                match self.newest().await {
+                match self.0.newest().await {
                     Ok(newest) if newest == *seen => sleep(POLL).await,
                     Ok(_) => return,
                     Err(_) => return sleep(RETRY).await,

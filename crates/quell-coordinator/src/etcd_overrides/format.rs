@@ -112,7 +112,7 @@ impl SeenHead {
         };
         let head: Result<Head, _> = serde_json::from_slice(kv.value());
         let head = head.map_err(|error| unreadable(kv.key(), &error))?;
-        // Who follows writes down its position, and reads it again.
+        // A follower writes down its position, and reads it again.
         if Position::parse(&head.position().to_string()).is_none() || head.identity.is_empty() {
             return Err(unreadable(kv.key(), &"its identity is none"));
         }
@@ -161,7 +161,7 @@ pub(super) struct LogEntry {
 
 impl LogChunk {
     /// Reads an entry of etcd that is in order.
-    pub(super) fn read(keys: &Keys, kv: &KeyValue) -> Result<Self, OverrideStoreError> {
+    fn read(keys: &Keys, kv: &KeyValue) -> Result<Self, OverrideStoreError> {
         let chunk = Self::decode(kv.value()).map_err(|error| unreadable(kv.key(), &error))?;
         let is_named = chunk.first > 0
             && !chunk.entries.is_empty()
@@ -173,6 +173,17 @@ impl LogChunk {
             ));
         }
         Ok(chunk)
+    }
+
+    /// Reads entries of etcd up to this revision. Those after it were never written by an override.
+    pub(super) fn read_all<'a>(
+        keys: &'a Keys,
+        kvs: &'a [KeyValue],
+        newest: u64,
+    ) -> impl Iterator<Item = Result<Self, OverrideStoreError>> + 'a {
+        let end = keys.log(newest);
+        let known = kvs.iter().take_while(move |kv| kv.key() <= end.as_bytes());
+        known.map(|kv| Self::read(keys, kv))
     }
 
     /// The revision of the last entry.

@@ -9,7 +9,7 @@ use quell::override_store::{
 
 use super::format::{LogChunk, LogEntry, end_of, id_of, stored};
 use super::settle::is_absent;
-use super::{EtcdOverrides, READS};
+use super::{READS, Shared};
 
 /// The most overrides that a list looks at, whether they are of it or not.
 const MAX_LOOKS: usize = 10_000;
@@ -90,7 +90,7 @@ impl Listing<'_> {
     }
 }
 
-impl EtcdOverrides {
+impl Shared {
     pub(super) async fn stored(
         &self,
         id: &OverrideId,
@@ -178,8 +178,8 @@ impl EtcdOverrides {
             return Ok(Changes::TooOld);
         }
         let log = snapshot.answer.read();
-        let chunks = log.iter().map(|kv| LogChunk::read(&self.keys, kv));
-        let entries = entries_since(since, newest.revision(), chunks, most.clamp(1, MAX_CHANGES))?;
+        let chunks = LogChunk::read_all(&self.keys, &log, newest.revision());
+        let entries = entries_since(since, chunks, most.clamp(1, MAX_CHANGES))?;
         match entries {
             Some(entries) => {
                 let at = (snapshot.answer.revision, newest.revision());
@@ -262,11 +262,10 @@ struct Logged {
     entry: LogEntry,
 }
 
-/// The entries after a position and up to the newest revision, at most so many. `None` if the log does not know the
+/// The entries after a position, at most so many. `None` if the log does not know the
 /// position, or lacks what follows it.
 fn entries_since(
     since: &Position,
-    newest: u64,
     chunks: impl Iterator<Item = Result<LogChunk, OverrideStoreError>>,
     most: usize,
 ) -> Result<Option<Vec<Logged>>, OverrideStoreError> {
@@ -274,16 +273,13 @@ fn entries_since(
     // The change of the position is looked for first.
     let (mut is_found, mut next) = (since.revision() == 0, since.revision().max(1));
     for chunk in chunks {
-        if next > newest {
-            break;
-        }
         let chunk = chunk?;
         if chunk.first > next {
             break;
         }
         let last = chunk.last();
         for (revision, entry) in chunk.revisions() {
-            if revision < next || revision > newest {
+            if revision < next {
                 continue;
             }
             if entries.len() == most {

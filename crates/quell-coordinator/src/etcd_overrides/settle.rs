@@ -1,5 +1,6 @@
 //! Reads of one revision of etcd at which no batch is half made, and the steps that make a batch.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use etcd_client::{
@@ -10,9 +11,9 @@ use quell::override_store::OverrideStoreError;
 use tokio::time::sleep;
 
 use super::format::{
-    BatchHead, Head, Keys, LogChunk, LogEntry, Part, SeenHead, end_of, unreadable,
+    BatchHead, Head, Keys, LogChunk, LogEntry, Part, SeenHead, StagedChange, end_of, unreadable,
 };
-use super::{EtcdOverrides, STEP, TIMEOUT};
+use super::{STEP, Shared, TIMEOUT};
 use crate::store::StoreError;
 
 /// Interval at which the progress of a batch is looked at that another process makes.
@@ -60,7 +61,7 @@ pub(super) struct Snapshot {
 /// The part of a batch that was read last.
 type PartInHand = Option<(u64, u32, Part)>;
 
-impl EtcdOverrides {
+impl Shared {
     /// Reads at one revision of etcd, perhaps at several of its endpoints.
     pub(super) async fn read(&self, reads: Vec<TxnOp>) -> Result<Answer, OverrideStoreError> {
         // One more: the connection may be of an etcd that was restarted.
@@ -149,23 +150,20 @@ impl EtcdOverrides {
         }
         let mut writes = Writes::new(&self.keys, batch.revision, batch.tag);
         for change in changes {
-            match &change.tail {
-                Some(tail) => writes.put(&change.key, tail),
-                None if exists.next().is_some_and(|found| !found.is_empty()) => {
-                    writes.delete(&change.key);
-                }
-                None => {}
+            let is_nothing = change.tail.is_none() && exists.next().is_none_or(|it| it.is_empty());
+            if !is_nothing {
+                writes.make(change);
             }
         }
         let mut next = batch.clone();
         if later.is_empty() {
-            (next.part, next.made) = (batch.part + 1, 0);
+            (next.part, next.made) = (batch.part.saturating_add(1), 0);
         } else {
             next.made = u32::try_from(begin + changes.len()).unwrap_or(u32::MAX);
         }
         let (mut operations, revision) = writes.finish();
         next.revision = revision;
-        let is_last = next.part == batch.parts;
+        let is_last = next.part >= batch.parts;
         let mut head = seen.head.clone();
         if is_last {
             operations.extend(self.trim(revision.saturating_sub(self.log)));
@@ -253,6 +251,8 @@ pub(super) struct Writes<'a> {
     keys: &'a Keys,
     log: LogChunk,
     operations: Vec<TxnOp>,
+    /// The operation of each key: a transaction may not write a key twice.
+    places: HashMap<Vec<u8>, usize>,
 }
 
 impl<'a> Writes<'a> {
@@ -267,27 +267,31 @@ impl<'a> Writes<'a> {
             keys,
             log,
             operations: Vec::new(),
+            places: HashMap::new(),
         }
     }
 
-    /// Writes an override, of which this is the JSON after the revision.
-    pub(super) fn put(&mut self, key: &[u8], tail: &str) {
-        self.push(key, false);
-        let json = format!("{{\"revision\":{}{tail}", self.log.last());
-        let put = TxnOp::put(self.keys.record(key), json, None);
-        self.operations.push(put);
-    }
-
-    /// Deletes an override that exists.
-    pub(super) fn delete(&mut self, key: &[u8]) {
-        self.push(key, true);
-        let delete = TxnOp::delete(self.keys.record(key), None);
-        self.operations.push(delete);
-    }
-
-    fn push(&mut self, key: &[u8], is_deletion: bool) {
-        let key = key.to_vec();
-        self.log.entries.push(LogEntry { key, is_deletion });
+    /// Makes a change; of an override that exists, if it is a deletion.
+    pub(super) fn make(&mut self, change: &StagedChange) {
+        let entry = LogEntry {
+            key: change.key.clone(),
+            is_deletion: change.tail.is_none(),
+        };
+        self.log.entries.push(entry);
+        let key = self.keys.record(&change.key);
+        let operation = match &change.tail {
+            Some(tail) => {
+                let json = format!("{{\"revision\":{}{tail}", self.log.last());
+                TxnOp::put(key, json, None)
+            }
+            None => TxnOp::delete(key, None),
+        };
+        let end = self.operations.len();
+        let place = *self.places.entry(change.key.clone()).or_insert(end);
+        match self.operations.get_mut(place) {
+            Some(earlier) => *earlier = operation,
+            None => self.operations.push(operation),
+        }
     }
 
     /// The writes, and the revision of the last change.

@@ -1,23 +1,23 @@
 //! Writes of batches: in one transaction, or in stages.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use etcd_client::{GetOptions, PutOptions, Txn, TxnOp};
 use prost::Message as _;
 use quell::override_store::{
-    ApplyOutcome, Change, OverrideStoreError, Position, StoredOverride, check_batch, key,
+    ApplyOutcome, Change, OverrideStoreError, Position, StoredOverride, check_batch,
 };
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::format::{BatchHead, Head, LogChunk, Part, SeenHead, StagedChange, unreadable};
+use super::format::{BatchHead, Head, LogChunk, Part, SeenHead};
+use super::group::{Batch, Known, Plan, UNREADABLE};
 use super::read::CHUNKS;
 use super::settle::{Answer, Snapshot, Writes, is_absent, no_answer};
-use super::{EtcdOverrides, READS, STEP, TIMEOUT};
+use super::{EtcdOverrides, READS, Shared, TIMEOUT};
 use crate::store::{ConfigStore as _, Lease, StoreError};
-
-/// Bytes of changes in a transaction, and a change more of up to 200 KiB: etcd takes 1.5 MiB.
-const MAX_PART: usize = 1_024 * 1_024;
 
 /// Time after which the parts of a batch are deleted that nobody decided: an upload takes seconds.
 const STAGED: Duration = Duration::from_secs(600);
@@ -34,47 +34,17 @@ const LOST: Duration = Duration::from_secs(2 * TIMEOUT.as_secs());
 /// Times that other writers may be ahead of one: half a minute under the heaviest load.
 const MAX_LOSSES: u32 = 1_000;
 
-/// The revision of an override that cannot be read, which may be replaced or deleted all the same.
-const UNREADABLE: u64 = u64::MAX;
+/// The outcome of a batch.
+pub(super) type Outcome = Result<ApplyOutcome, OverrideStoreError>;
 
-/// A change as bytes.
+/// Where it goes.
+type ReplyTo = oneshot::Sender<Outcome>;
+
+/// A small batch that waits for its turn.
 #[derive(Debug)]
-struct EncodedChange {
-    staged: StagedChange,
-    expected: Option<u64>,
-}
-
-impl EncodedChange {
-    fn new(change: &Change) -> Self {
-        let key = key::encode(change.id());
-        let tail = match change {
-            Change::Put { record, .. } => Some(record.to_json_tail()),
-            Change::Delete { .. } => None,
-        };
-        Self {
-            staged: StagedChange { key, tail },
-            expected: change.expected(),
-        }
-    }
-
-    fn is_deletion(&self) -> bool {
-        self.staged.tail.is_none()
-    }
-
-    /// Whether it depends on what is there.
-    fn looks(&self) -> bool {
-        self.expected.is_some() || self.is_deletion()
-    }
-}
-
-/// The store as a writer saw it.
-#[derive(Debug)]
-struct Known {
-    seen: SeenHead,
-    /// The head of the store that is written now: that which was seen, or a new one.
-    head: Head,
-    /// Revisions of the overrides that changes depend on; an override that is not there has none.
-    current: HashMap<Vec<u8>, u64>,
+pub(super) struct Waiter {
+    batch: Batch,
+    reply: ReplyTo,
 }
 
 /// The outcome of a deciding transaction.
@@ -98,20 +68,78 @@ impl EtcdOverrides {
         changes: &[Change],
     ) -> Result<ApplyOutcome, OverrideStoreError> {
         check_batch(changes)?;
-        let batch: Vec<_> = changes.iter().map(EncodedChange::new).collect();
-        let tag = Position::random_tag()?;
-        if is_small(&batch) {
-            let _turn = self.turn.lock().await;
-            let known = self.known(&batch).await?;
-            return self.decide(&batch, tag, known, None).await;
+        let batch = Batch::new(changes);
+        if !batch.fits_after(0, 0) {
+            return self.0.make_large(batch).await;
         }
-        let known = self.known(&batch).await?;
-        if let Some(outcome) = self.settled_outcome(&batch, &known)? {
-            return Ok(outcome);
-        }
-        let staged = self.stage(&batch, tag).await?;
+        let (reply, answer) = oneshot::channel();
+        self.0.waiting.lock().push_back(Waiter { batch, reply });
+        // Not in this call, which may be dropped: the group has batches of others.
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move { shared.make_group().await });
+        answer.await.unwrap_or_else(|_| {
+            let text = "the writer of overrides stopped before it answered";
+            Err(OverrideStoreError::Unknown(text.to_owned()))
+        })
+    }
+}
+
+impl Shared {
+    /// Makes small batches that wait, as many as one transaction takes. Every caller begins one.
+    async fn make_group(&self) {
         let _turn = self.turn.lock().await;
-        let outcome = self.decide(&batch, tag, known, Some(&staged)).await;
+        let (batches, replies) = self.next_group();
+        if batches.is_empty() {
+            return;
+        }
+        let outcomes = match self.decide_group(&batches).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => vec![Err(error); batches.len()],
+        };
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+            reply.send(outcome).ok();
+        }
+    }
+
+    async fn decide_group(&self, batches: &[Batch]) -> Result<Vec<Outcome>, OverrideStoreError> {
+        let tag = Position::random_tag()?;
+        let known = self.known(batches).await?;
+        self.decide(batches, tag, known, None).await
+    }
+
+    fn next_group(&self) -> (Vec<Batch>, Vec<ReplyTo>) {
+        let (mut group, mut changes, mut bytes) = ((Vec::new(), Vec::new()), 0, 0);
+        let mut waiting = self.waiting.lock();
+        while let Some(next) = waiting.front() {
+            // A caller that gave up before its turn writes nothing.
+            let is_over = next.reply.is_closed();
+            if !is_over && !next.batch.fits_after(changes, bytes) {
+                break;
+            }
+            let next = waiting.pop_front().filter(|_| !is_over);
+            if let Some(Waiter { batch, reply }) = next {
+                changes += batch.changes.len();
+                bytes += batch.bytes;
+                group.0.push(batch);
+                group.1.push(reply);
+            }
+        }
+        group
+    }
+
+    async fn make_large(&self, batch: Batch) -> Outcome {
+        let batches = [batch];
+        let [batch] = &batches;
+        let tag = Position::random_tag()?;
+        let known = self.known(&batches).await?;
+        let (plan, outcome) = Plan::new(&self.keys, &batches, &known, tag);
+        if plan.changes.is_empty() {
+            return single(outcome);
+        }
+        let staged = self.stage(batch, tag).await?;
+        let _turn = self.turn.lock().await;
+        let outcome = self.decide(&batches, tag, known, Some(&staged)).await;
+        let outcome = outcome.and_then(single);
         if let Ok(ApplyOutcome::Applied { .. }) = outcome {
             // Should this fail, whoever reads next goes on with it.
             self.finish().await.ok();
@@ -129,53 +157,32 @@ impl EtcdOverrides {
         self.settle(SeenHead::read(answer.read())?, 0).await
     }
 
-    /// The outcome that needs no write: a conflict, or nothing to change.
-    fn settled_outcome(
-        &self,
-        batch: &[EncodedChange],
-        known: &Known,
-    ) -> Result<Option<ApplyOutcome>, OverrideStoreError> {
-        for (index, change) in batch.iter().enumerate() {
-            let current = known.revision_of(change);
-            if change.expected.is_some_and(|expected| expected != current) {
-                if current == UNREADABLE {
-                    let key = self.keys.record(&change.staged.key);
-                    return Err(unreadable(&key, &"it has no revision"));
-                }
-                return Ok(Some(ApplyOutcome::Conflict { index, current }));
-            }
-        }
-        let is_nothing =
-            |change: &EncodedChange| change.is_deletion() && known.revision_of(change) == 0;
-        Ok(batch.iter().all(is_nothing).then(|| ApplyOutcome::Applied {
-            revisions: vec![None; batch.len()],
-            position: known.seen.head.position(),
-        }))
-    }
-
-    /// Decides a batch by one transaction, which is repeated while other writers are ahead.
+    /// Decides batches by one transaction, which is repeated while other writers are ahead.
     async fn decide(
         &self,
-        batch: &[EncodedChange],
+        batches: &[Batch],
         tag: u64,
         mut known: Known,
         staged: Option<&Staged>,
-    ) -> Result<ApplyOutcome, OverrideStoreError> {
+    ) -> Result<Vec<Outcome>, OverrideStoreError> {
         for loss in 0..MAX_LOSSES {
-            if let Some(outcome) = self.settled_outcome(batch, &known)? {
-                return Ok(outcome);
+            let (plan, outcomes) = Plan::new(&self.keys, batches, &known, tag);
+            if plan.changes.is_empty() {
+                return Ok(outcomes);
             }
             let operations = match staged {
                 Some(staged) => self.staged_writes(tag, &known, staged),
-                None => self.small_writes(batch, tag, &known),
+                None => self.small_writes(&plan, tag, &known),
             };
+            drop(plan);
             match self.commit(&known, operations, tag).await? {
-                Decision::Made => return Ok(known.outcome(batch, tag)),
+                Decision::Made => return Ok(outcomes),
                 Decision::Late(answer) => {
                     // Many of them would be late together for ever.
-                    sleep(Duration::from_micros(Position::random_tag()? % pause(loss))).await;
-                    if !known.advance(self, answer)? {
-                        known = self.known(batch).await?;
+                    let pause = Position::random_tag()? % pause(loss);
+                    sleep(Duration::from_micros(pause)).await;
+                    if !known.advance(&self.keys, answer)? {
+                        known = self.known(batches).await?;
                     }
                 }
             }
@@ -232,36 +239,33 @@ impl EtcdOverrides {
     ) -> Result<Decision, OverrideStoreError> {
         let read = || {
             let mut reads = answer.reads.clone();
-            let seen = SeenHead::read(reads.next().unwrap_or_default())?;
+            let head = SeenHead::read(reads.next().unwrap_or_default())?.head;
+            let newest = head.batch.as_ref().map_or(head.revision, |it| it.revision);
             let log = reads.next().unwrap_or_default();
-            let chunks = log.iter().map(|kv| LogChunk::read(&self.keys, kv));
-            let chunks: Vec<_> = chunks.collect::<Result<_, OverrideStoreError>>()?;
-            Ok((seen.head, chunks))
+            let chunks = LogChunk::read_all(&self.keys, &log, newest);
+            let chunks: Result<Vec<_>, _> = chunks.collect();
+            Ok((head, newest, chunks?))
         };
-        let (head, chunks) = read().map_err(|error: OverrideStoreError| unknown(&error))?;
+        let read = read().map_err(|error: OverrideStoreError| unknown(&error));
+        let (head, newest, chunks) = read?;
         let is_named = head.batch.as_ref().is_some_and(|batch| batch.tag == tag);
         if is_named || chunks.iter().any(|chunk| chunk.tag == tag) {
             return Ok(Decision::Made);
         }
         // Somebody else wrote in their place, if the log says so of every revision.
         let last = chunks.iter().try_fold(known.head.revision, |last, chunk| {
-            (chunk.first == last + 1).then(|| chunk.last())
+            (chunk.first == last.saturating_add(1)).then(|| chunk.last())
         });
-        let made = head
-            .batch
-            .as_ref()
-            .map_or(head.revision, |batch| batch.revision);
-        if head.identity == known.head.identity && last == Some(made) {
+        if head.identity == known.head.identity && last == Some(newest) {
             return Ok(Decision::Late(answer));
         }
         let text = "the answer of etcd was lost, and so was the log of overrides: read them again";
         Err(OverrideStoreError::Unknown(text.to_owned()))
     }
 
-    /// Reads what a batch depends on.
-    async fn known(&self, batch: &[EncodedChange]) -> Result<Known, OverrideStoreError> {
-        let keys = batch.iter().filter(|change| change.looks());
-        let keys: Vec<_> = keys.map(|change| &change.staged.key).collect();
+    /// Reads what batches depend on.
+    async fn known(&self, batches: &[Batch]) -> Result<Known, OverrideStoreError> {
+        let keys: Vec<_> = batches.iter().flat_map(Batch::keys).collect();
         let mut groups = keys.chunks(READS);
         let get = |key: &&Vec<u8>| TxnOp::get(self.keys.record(key), None);
         let first = groups.next().unwrap_or_default();
@@ -315,15 +319,11 @@ impl EtcdOverrides {
         })
     }
 
-    /// Writes that make a small batch.
-    fn small_writes(&self, batch: &[EncodedChange], tag: u64, known: &Known) -> Vec<TxnOp> {
+    /// Writes that make the changes of small batches.
+    fn small_writes(&self, plan: &Plan<'_>, tag: u64, known: &Known) -> Vec<TxnOp> {
         let mut writes = Writes::new(&self.keys, known.head.revision, tag);
-        for change in batch.iter().map(|change| &change.staged) {
-            match &change.tail {
-                Some(tail) => writes.put(&change.key, tail),
-                None if known.current.contains_key(&change.key) => writes.delete(&change.key),
-                None => {}
-            }
+        for change in &plan.changes {
+            writes.make(change);
         }
         let (mut operations, revision) = writes.finish();
         let trim = match is_absent(&known.seen.head) {
@@ -370,11 +370,11 @@ impl EtcdOverrides {
     }
 
     /// Writes the parts of a batch where nobody sees them.
-    async fn stage(&self, batch: &[EncodedChange], tag: u64) -> Result<Staged, OverrideStoreError> {
+    async fn stage(&self, batch: &Batch, tag: u64) -> Result<Staged, OverrideStoreError> {
         let lease = self.store.grant(STAGED, TIMEOUT).await;
         let lease = lease.map_err(|error| no_answer(&error))?;
         let mut parts = 0;
-        for changes in parts_of(batch) {
+        for changes in batch.parts() {
             let part = Part {
                 changes: changes.iter().map(|change| change.staged.clone()).collect(),
             };
@@ -407,85 +407,10 @@ impl EtcdOverrides {
     }
 }
 
-impl Known {
-    fn revision_of(&self, change: &EncodedChange) -> u64 {
-        let current = self.current.get(&change.staged.key);
-        current.copied().unwrap_or_default()
-    }
-
-    /// The outcome of a batch that is made after this.
-    fn outcome(&self, batch: &[EncodedChange], tag: u64) -> ApplyOutcome {
-        let mut revision = self.head.revision;
-        let revisions = batch.iter().map(|change| {
-            if change.is_deletion() && self.revision_of(change) == 0 {
-                return None;
-            }
-            revision = revision.saturating_add(1);
-            Some(revision)
-        });
-        let revisions = revisions.collect();
-        let position = self.head.position().at(revision, tag);
-        ApplyOutcome::Applied {
-            revisions,
-            position,
-        }
-    }
-
-    /// Takes over what others wrote, from the head and the log since. `false` if everything has to be read again.
-    fn advance(
-        &mut self,
-        store: &EtcdOverrides,
-        mut answer: Answer,
-    ) -> Result<bool, OverrideStoreError> {
-        let seen = SeenHead::read(answer.read())?;
-        let is_next = seen.head.identity == self.seen.head.identity && seen.head.batch.is_none();
-        if !is_next || is_absent(&seen.head) {
-            return Ok(false);
-        }
-        let mut next = self.head.revision.saturating_add(1);
-        for kv in answer.read() {
-            if next > seen.head.revision {
-                break;
-            }
-            let chunk = LogChunk::read(&store.keys, &kv)?;
-            if chunk.first != next {
-                return Ok(false);
-            }
-            for (revision, entry) in chunk.revisions() {
-                match entry.is_deletion {
-                    true => self.current.remove(&entry.key),
-                    false => self.current.insert(entry.key.clone(), revision),
-                };
-            }
-            next = chunk.last().saturating_add(1);
-        }
-        let is_complete = next == seen.head.revision.saturating_add(1);
-        self.head = seen.head.clone();
-        self.seen = seen;
-        Ok(is_complete)
-    }
-}
-
-/// Whether a batch fits into one transaction.
-fn is_small(batch: &[EncodedChange]) -> bool {
-    let bytes = batch.iter().map(|change| change.staged.bytes());
-    batch.len() <= STEP && bytes.sum::<usize>() <= MAX_PART
-}
-
-/// The parts of a batch.
-fn parts_of(batch: &[EncodedChange]) -> Vec<&[EncodedChange]> {
-    let (mut parts, mut rest, mut bytes) = (Vec::new(), batch, 0);
-    let mut at = 0;
-    while let Some(change) = rest.get(at) {
-        at += 1;
-        bytes += change.staged.bytes();
-        if bytes >= MAX_PART || at == rest.len() {
-            let (part, later) = rest.split_at(at);
-            parts.push(part);
-            (rest, at, bytes) = (later, 0, 0);
-        }
-    }
-    parts
+/// The outcome of a group of one batch.
+fn single(outcomes: Vec<Outcome>) -> Outcome {
+    let lost = || OverrideStoreError::Unknown("a batch without an outcome".to_owned());
+    outcomes.into_iter().next().ok_or_else(lost)?
 }
 
 /// Microseconds below which a writer pauses that was late so many times before.

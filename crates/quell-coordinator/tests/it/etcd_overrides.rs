@@ -1,13 +1,20 @@
 //! Overrides in etcd pass the suite of override stores; and what only etcd can do to them.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
-use quell::override_store::{Cursor, OverrideStore, OverrideStoreError};
-use quell_conformance::override_store;
+use quell::override_store::{Changes, Cursor, OverrideStore, OverrideStoreError, Position};
+use quell_conformance::override_store::{
+    self, Follower, apply, delete, list_all, put, rate, tenant,
+};
 use quell_coordinator::etcd_overrides::EtcdOverrides;
 use quell_coordinator::store::EtcdOptions;
 
 use crate::etcd::Etcd;
+
+mod batches;
+mod faults;
 
 const PREFIX: &str = "/overrides/test/";
 
@@ -19,7 +26,7 @@ fn at(etcd: &Etcd, prefix: &str) -> EtcdOverrides {
     EtcdOverrides::new(etcd.urls(), EtcdOptions::default(), prefix).unwrap()
 }
 
-/// Keys below the prefix, with a `?` for each byte that is no letter of them.
+/// Keys below the prefix.
 fn keys(etcd: &Etcd) -> Vec<String> {
     let printed = etcd.ctl(&["get", "--prefix", "--keys-only", PREFIX]);
     let lines = printed.lines().filter(|line| !line.is_empty());
@@ -69,18 +76,88 @@ async fn a_change_wakes_who_waits() {
     override_store::a_change_wakes_who_waits(&one, &other).await;
 }
 
+/// Each of them has a store of its own, or all share one, which makes their changes in one transaction.
+fn opener(etcd: &Etcd, shared: bool) -> impl Fn() -> Arc<dyn OverrideStore> {
+    let open = |etcd: &Etcd| Arc::new(store(etcd)) as Arc<dyn OverrideStore>;
+    let (one, urls) = (open(etcd), etcd.urls());
+    move || match shared {
+        true => Arc::clone(&one),
+        false => {
+            let options = EtcdOptions::default();
+            Arc::new(EtcdOverrides::new(urls.clone(), options, PREFIX).unwrap())
+        }
+    }
+}
+
 #[tokio::test]
 async fn of_concurrent_writers_one_wins() {
-    let etcd = Etcd::start();
-    let open = || Arc::new(store(&etcd)) as Arc<dyn OverrideStore>;
-    override_store::of_concurrent_writers_one_wins(open).await;
+    for shared in [false, true] {
+        let etcd = Etcd::start();
+        override_store::of_concurrent_writers_one_wins(opener(&etcd, shared)).await;
+    }
 }
 
 #[tokio::test]
 async fn concurrent_writers_lose_nothing() {
+    for shared in [false, true] {
+        let etcd = Etcd::start();
+        override_store::concurrent_writers_lose_nothing(opener(&etcd, shared)).await;
+    }
+}
+
+/// A transaction may write a key once, and the batches of several callers write it more often.
+#[tokio::test]
+async fn one_override_changes_often_at_once() {
     let etcd = Etcd::start();
-    let open = || Arc::new(store(&etcd)) as Arc<dyn OverrideStore>;
-    override_store::concurrent_writers_lose_nothing(open).await;
+    let store = Arc::new(store(&etcd));
+    let mut follower = Follower::default();
+    let mut writing = Vec::new();
+    for number in 0..200 {
+        let writer = Arc::clone(&store);
+        let id = tenant("api", &(number % 3).to_string());
+        let change = match number % 4 {
+            3 => delete(&id, None),
+            _ => put(&id, rate(number), None),
+        };
+        writing.push(tokio::spawn(async move {
+            let revisions = apply(&*writer, &[change]).await;
+            let found = writer.changes(&Position::default(), 1).await;
+            assert_eq!(found, Ok(Changes::TooOld));
+            revisions[0]
+        }));
+        if number % 50 == 10 {
+            follower.follow(&*store).await;
+        }
+    }
+    let mut revisions = Vec::new();
+    for one in writing {
+        revisions.extend(one.await.unwrap());
+    }
+    revisions.sort_unstable();
+    assert!(revisions.iter().copied().eq(1..=revisions.len() as u64));
+    follower.follow(&*store).await;
+    assert_eq!(follower.overrides(), list_all(&*store, None, 10).await);
+}
+
+/// Whoever gives up before its turn has written nothing, or all.
+#[tokio::test]
+async fn a_caller_may_give_up() {
+    let etcd = Etcd::start();
+    let store = store(&etcd);
+    let change = |number: u64| [put(&tenant("api", &number.to_string()), rate(1), None)];
+    for number in 0..20 {
+        let changes = change(number);
+        let mut call = store.apply(&changes);
+        poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending())).await;
+        drop(call);
+        apply(&store, &change(100 + number)).await;
+    }
+    let mut follower = Follower::default();
+    follower.follow(&store).await;
+    let stored = list_all(&store, None, 10).await;
+    assert_eq!(follower.overrides(), stored);
+    let kept = stored.iter().filter(|it| it.id.entries[0].1.len() == 3);
+    assert_eq!(kept.count(), 20);
 }
 
 #[tokio::test]

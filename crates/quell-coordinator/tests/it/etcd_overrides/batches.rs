@@ -1,0 +1,267 @@
+//! Batches that do not fit into one transaction: nobody sees half of one, whoever stops or writes meanwhile.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use quell::override_store::{
+    ApplyOutcome, Change, OverrideStore, OverrideStoreError, StoredNumbers, StoredOverride,
+};
+use quell_conformance::override_store::{Follower, apply, delete, list_all, put, rate, tenant};
+use quell_coordinator::etcd_overrides::EtcdOverrides;
+
+use super::{PREFIX, at, keys, store};
+use crate::etcd::Etcd;
+
+/// Overrides of a batch: with these fields they are two parts, which are made in four steps.
+const COUNT: u64 = 300;
+
+/// Large numbers, which say the writer.
+fn large(writer: u64) -> StoredNumbers {
+    StoredNumbers::Fields(format!("{{\"a{writer}\":\"{}\"}}", "x".repeat(4_000)).into())
+}
+
+fn name(number: u64) -> String {
+    format!("{number:04}")
+}
+
+/// Every twentieth is a deletion.
+fn batch(writer: u64) -> Vec<Change> {
+    let change = |number: u64| {
+        let id = tenant("api", &name(number));
+        match number % 20 {
+            19 => delete(&id, None),
+            _ => put(&id, large(writer), None),
+        }
+    };
+    (0..COUNT).map(change).collect()
+}
+
+/// Polls a call whenever it is woken, so many times, and drops it when it is woken once more.
+async fn stop_after<T>(polls: usize, call: impl Future<Output = T>) -> Option<T> {
+    let (mut call, mut left) = (pin!(call), polls);
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        call.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// All that a store has, at one look.
+async fn look(store: &EtcdOverrides) -> BTreeMap<String, StoredOverride> {
+    let page = store.all(None, 10_000).await.unwrap();
+    assert_eq!(page.next, None, "it is one page");
+    let named = |stored: StoredOverride| (stored.id.entries[0].1.to_string(), stored);
+    page.overrides.into_iter().map(named).collect()
+}
+
+/// Deletes what dead writers attached to leases, as etcd does by itself.
+fn end_leases(etcd: &Etcd) {
+    let leases = etcd.ctl(&["lease", "list"]);
+    for lease in leases.lines().skip(1) {
+        etcd.ctl(&["lease", "revoke", lease]);
+    }
+}
+
+/// After a writer stopped another one finds all of its batch, or nothing, and goes on.
+async fn goes_on(etcd: &Etcd, other: &EtcdOverrides, mut follower: Follower) -> bool {
+    let before = follower.overrides();
+    let since = follower.position().clone();
+    follower.follow(other).await;
+    let stored = look(other).await;
+    let position = other.position().await.unwrap();
+    let is_made = position != since;
+    let expected = batch(1).into_iter().filter_map(|change| match change {
+        Change::Put { record, .. } => Some(record.numbers),
+        Change::Delete { .. } => None,
+    });
+    if is_made {
+        // One deletion found something.
+        assert_eq!(
+            position.revision(),
+            since.revision() + COUNT - COUNT / 20 + 1
+        );
+        let numbers: Vec<_> = stored
+            .values()
+            .map(|stored| stored.numbers.clone())
+            .collect();
+        assert_eq!(numbers, expected.collect::<Vec<_>>());
+    } else {
+        assert_eq!(stored.into_values().collect::<Vec<_>>(), before);
+    }
+    assert_eq!(follower.overrides(), list_all(other, None, 10_000).await);
+    assert_eq!(follower.position(), &position);
+    // The next writer is not disturbed.
+    let revisions = apply(other, &batch(2)).await;
+    let first = if is_made {
+        position.revision()
+    } else {
+        since.revision()
+    };
+    assert_eq!(revisions[0], Some(first + 1));
+    let stored = look(other).await;
+    assert!(stored.values().all(|stored| stored.numbers == large(2)));
+    end_leases(etcd);
+    let left: Vec<_> = keys(etcd)
+        .into_iter()
+        .filter(|key| key.contains("/b/"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+    is_made
+}
+
+#[tokio::test]
+async fn a_writer_may_stop_at_every_step() {
+    let etcd = Etcd::start();
+    let (mut made, mut not_made) = (0, 0);
+    for polls in 1.. {
+        let prefix = format!("{PREFIX}{polls}/");
+        let [writer, other] = [(); 2].map(|()| at(&etcd, &prefix));
+        let first = [0, 19].map(|number| put(&tenant("api", &name(number)), rate(1), None));
+        apply(&writer, &first).await;
+        let mut follower = Follower::default();
+        follower.follow(&other).await;
+        let changes = batch(1);
+        let outcome = stop_after(polls, writer.apply(&changes)).await;
+        let is_made = goes_on(&etcd, &other, follower).await;
+        made += u32::from(is_made);
+        not_made += u32::from(!is_made);
+        if let Some(outcome) = outcome {
+            assert!(
+                matches!(outcome, Ok(ApplyOutcome::Applied { .. })),
+                "{outcome:?}"
+            );
+            assert!(is_made);
+            break;
+        }
+    }
+    assert!(made > 5 && not_made > 5, "{made} and {not_made}");
+}
+
+/// A batch that is half made when etcd stops is whole when it is back.
+#[tokio::test]
+async fn a_batch_outlives_etcd() {
+    let mut etcd = Etcd::start();
+    let [writer, other] = [(); 2].map(|()| store(&etcd));
+    let change = [put(&tenant("api", &name(0)), rate(1), None)];
+    apply(&writer, &change).await;
+    let changes = batch(1);
+    let is_half = |head: &str| head.contains("\"part\":1");
+    for polls in 1.. {
+        stop_after(polls, writer.apply(&changes)).await;
+        if is_half(&etcd.ctl(&["get", "/overrides/test/1/head"])) {
+            break;
+        }
+        // Somebody else makes the others before the next.
+        look(&other).await;
+    }
+    etcd.kill(0);
+    let errors = [
+        other.position().await.unwrap_err(),
+        other.apply(&change).await.unwrap_err(),
+        other.apply(&changes).await.unwrap_err(),
+        other.all(None, 1).await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(
+            matches!(error, OverrideStoreError::NoAnswer(_)),
+            "{error:?}"
+        );
+    }
+    etcd.members[0].restart();
+    let stored = look(&other).await;
+    assert!(stored.values().all(|stored| stored.numbers == large(1)));
+    assert_eq!(stored.len(), batch(1).len() - batch(1).len() / 20);
+    assert!(!is_half(&etcd.ctl(&["get", "/overrides/test/1/head"])));
+}
+
+/// Two write large batches at once and a third small ones, each by a store of its own. Whoever looks sees one batch.
+#[tokio::test]
+async fn of_two_large_batches_nobody_sees_a_mixture() {
+    const ROUNDS: u64 = 4;
+    let etcd = Etcd::start();
+    let mut writing = Vec::new();
+    for writer in 0..2 {
+        let store = store(&etcd);
+        writing.push(tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                apply(&store, &batch(writer + 2 * round)).await;
+            }
+        }));
+    }
+    let small = store(&etcd);
+    writing.push(tokio::spawn(async move {
+        for number in 0..100 {
+            apply(&small, &[put(&tenant("web", "small"), rate(number), None)]).await;
+        }
+    }));
+    let other = store(&etcd);
+    let mut follower = Follower::default();
+    let (mut looks, mut seen) = (0, Vec::new());
+    while !writing.iter().all(tokio::task::JoinHandle::is_finished) {
+        let mut stored = look(&other).await;
+        stored.remove("small");
+        let numbers: Vec<_> = stored.values().map(|stored| &stored.numbers).collect();
+        assert!(
+            numbers.windows(2).all(|pair| pair[0] == pair[1]),
+            "a mixture"
+        );
+        assert!(
+            [0, 285].contains(&numbers.len()),
+            "{} of them",
+            numbers.len()
+        );
+        seen.extend(numbers.first().map(|numbers| (*numbers).clone()));
+        seen.dedup();
+        looks += 1;
+        if looks % 3 == 0 {
+            follower.follow(&other).await;
+        }
+    }
+    for one in writing {
+        one.await.unwrap();
+    }
+    assert!(seen.len() > 1, "{} batches were seen", seen.len());
+    follower.follow(&other).await;
+    assert_eq!(follower.overrides(), list_all(&other, None, 10_000).await);
+    assert_eq!(follower.position().revision(), 2 * ROUNDS * 285 + 100);
+}
+
+/// The conditions of a large batch are checked when it is decided.
+#[tokio::test]
+async fn a_large_batch_conflicts_as_a_whole() {
+    let etcd = Etcd::start();
+    let store = store(&etcd);
+    let change = |number: u64, expected| put(&tenant("api", &name(number)), rate(1), expected);
+    let all = |expected| (0..1_000).map(move |number| change(number, expected));
+    apply(&store, &all(Some(0)).collect::<Vec<_>>()).await;
+    let mut racing = Vec::new();
+    for _ in 0..2 {
+        let store = at(&etcd, PREFIX);
+        racing.push(tokio::spawn(async move {
+            let changes = (0..1_000).map(|number| change(number, Some(number + 1)));
+            let changes: Vec<_> = changes.collect();
+            store.apply(&changes).await
+        }));
+    }
+    let mut ends = Vec::new();
+    for one in racing {
+        ends.push(one.await.unwrap().unwrap());
+    }
+    let conflict = ApplyOutcome::Conflict {
+        index: 0,
+        current: 1_001,
+    };
+    assert_eq!(
+        ends.iter().filter(|end| **end == conflict).count(),
+        1,
+        "{ends:?}"
+    );
+    assert_eq!(store.position().await.unwrap().revision(), 2_000);
+    assert!(!keys(&etcd).iter().any(|key| key.contains("/b/")));
+    assert_eq!(etcd.ctl(&["lease", "list"]).trim(), "found 0 leases");
+}
