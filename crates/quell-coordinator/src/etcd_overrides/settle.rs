@@ -17,7 +17,7 @@ use super::{STEP, Shared, TIMEOUT};
 use crate::store::StoreError;
 
 /// Interval at which the progress of a batch is looked at that another process makes.
-const LOOK: Duration = Duration::from_millis(25);
+pub(super) const LOOK: Duration = Duration::from_millis(25);
 
 /// Looks without progress after which the batch is made here: its writer has stopped, or is slow, which does no harm.
 const LOOKS: u32 = 6;

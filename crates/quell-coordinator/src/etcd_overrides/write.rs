@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::format::{BatchHead, Head, LogChunk, Part, SeenHead};
 use super::group::{Batch, Known, Plan, UNREADABLE};
 use super::read::CHUNKS;
-use super::settle::{Answer, Snapshot, Writes, is_absent, no_answer};
+use super::settle::{Answer, LOOK, Snapshot, Writes, is_absent, no_answer};
 use super::{EtcdOverrides, READS, Shared, TIMEOUT};
 use crate::store::{ConfigStore as _, Lease, StoreError};
 
@@ -178,11 +178,18 @@ impl Shared {
             match self.commit(&known, operations, tag).await? {
                 Decision::Made => return Ok(outcomes),
                 Decision::Late(answer) => {
-                    // Many of them would be late together for ever.
-                    let pause = Position::random_tag()? % pause(loss);
-                    sleep(Duration::from_micros(pause)).await;
                     if !known.advance(&self.keys, answer)? {
                         known = self.known(batches).await?;
+                        if staged.is_some() {
+                            // Readers that waited for the end of another batch come first.
+                            sleep(2 * LOOK).await;
+                        }
+                    }
+                    // Many of them would be late together for ever. What is known grows old in a pause, so that every
+                    // second try has none.
+                    if loss % 2 == 1 {
+                        let pause = Position::random_tag()? % pause(loss);
+                        sleep(Duration::from_micros(pause)).await;
                     }
                 }
             }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use quell::override_store::{
@@ -10,6 +12,8 @@ use quell::override_store::{
 };
 use quell_conformance::override_store::{Follower, apply, delete, list_all, put, rate, tenant};
 use quell_coordinator::etcd_overrides::EtcdOverrides;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::{PREFIX, at, keys, store};
 use crate::etcd::Etcd;
@@ -179,56 +183,65 @@ async fn a_batch_outlives_etcd() {
     assert!(!is_half(&etcd.ctl(&["get", "/overrides/test/1/head"])));
 }
 
-/// Two write large batches at once and a third small ones, each by a store of its own. Whoever looks sees one batch.
+/// Two write large batches at once and a third small ones all the time, each by a store of its own. Whoever looks sees
+/// one batch.
 #[tokio::test]
 async fn of_two_large_batches_nobody_sees_a_mixture() {
     const ROUNDS: u64 = 4;
     let etcd = Etcd::start();
+    let (looks, _) = watch::channel(0_u64);
     let mut writing = Vec::new();
     for writer in 0..2 {
-        let store = store(&etcd);
+        let (store, mut looked) = (store(&etcd), looks.subscribe());
         writing.push(tokio::spawn(async move {
             for round in 0..ROUNDS {
                 apply(&store, &batch(writer + 2 * round)).await;
+                // One look begins after it was answered, and ends.
+                let end = *looked.borrow() + 2;
+                looked.wait_for(|looks| *looks >= end).await.unwrap();
             }
         }));
     }
     let small = store(&etcd);
-    writing.push(tokio::spawn(async move {
-        for number in 0..100 {
-            apply(&small, &[put(&tenant("web", "small"), rate(number), None)]).await;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&is_over);
+    let small = tokio::spawn(async move {
+        let mut number = 0;
+        while !ends.load(Ordering::SeqCst) {
+            let change = put(&tenant("web", "small"), rate(number), None);
+            apply(&small, &[change]).await;
+            number += 1;
         }
-    }));
+        number
+    });
     let other = store(&etcd);
     let mut follower = Follower::default();
-    let (mut looks, mut seen) = (0, Vec::new());
-    while !writing.iter().all(tokio::task::JoinHandle::is_finished) {
+    let mut seen = Vec::new();
+    while !writing.iter().all(JoinHandle::is_finished) {
         let mut stored = look(&other).await;
         stored.remove("small");
         let numbers: Vec<_> = stored.values().map(|stored| &stored.numbers).collect();
-        assert!(
-            numbers.windows(2).all(|pair| pair[0] == pair[1]),
-            "a mixture"
-        );
-        assert!(
-            [0, 285].contains(&numbers.len()),
-            "{} of them",
-            numbers.len()
-        );
+        let is_one = numbers.windows(2).all(|pair| pair[0] == pair[1]);
+        assert!(is_one, "a mixture");
+        let count = numbers.len();
+        assert!([0, 285].contains(&count), "{count} of them");
         seen.extend(numbers.first().map(|numbers| (*numbers).clone()));
         seen.dedup();
-        looks += 1;
-        if looks % 3 == 0 {
+        looks.send_modify(|looks| *looks += 1);
+        if *looks.borrow() % 3 == 0 {
             follower.follow(&other).await;
         }
     }
+    is_over.store(true, Ordering::SeqCst);
     for one in writing {
         one.await.unwrap();
     }
+    let smalls = small.await.unwrap();
     assert!(seen.len() > 1, "{} batches were seen", seen.len());
     follower.follow(&other).await;
     assert_eq!(follower.overrides(), list_all(&other, None, 10_000).await);
-    assert_eq!(follower.position().revision(), 2 * ROUNDS * 285 + 100);
+    let revision = follower.position().revision();
+    assert_eq!(revision, 2 * ROUNDS * 285 + smalls);
 }
 
 /// The conditions of a large batch are checked when it is decided.
