@@ -32,11 +32,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::override_store::{
-    ApplyOutcome, Change, Changes, Cursor, OverrideFilter, OverrideId, OverrideStore,
-    OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting,
+    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, OverrideFilter, OverrideId,
+    OverrideStore, OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting,
 };
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::store::{EtcdOptions, EtcdStore, StoreError};
 
@@ -52,7 +52,7 @@ use write::Waiter;
 /// Time that a call to etcd may take: no request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval at which a waiting follower asks for the head: a hundred of them send seven hundred cheap calls a second.
+/// Interval at which the head is asked for while somebody waits.
 const POLL: Duration = Duration::from_millis(150);
 
 /// The same while there is no answer.
@@ -81,10 +81,26 @@ struct Shared {
     url: String,
     keys: Keys,
     log: u64,
+    /// The most overrides.
+    max: u64,
+    /// How many there were at some revision. Since then there are at most as many more as there were changes.
+    counted: parking_lot::Mutex<Option<Counted>>,
+    /// The position that was read last, and when: all who wait share it.
+    polled: Mutex<Option<(Instant, Position)>>,
     /// The writers of this process do not get in each other's way.
     turn: Mutex<()>,
     /// Small batches, of which one transaction makes many.
     waiting: parking_lot::Mutex<VecDeque<Waiter>>,
+}
+
+/// A number of overrides.
+#[derive(Clone, Debug)]
+struct Counted {
+    /// The store whose they are.
+    identity: String,
+    /// The revision after which they were counted.
+    revision: u64,
+    count: u64,
 }
 
 impl fmt::Debug for EtcdOverrides {
@@ -121,6 +137,9 @@ impl EtcdOverrides {
             store,
             keys: Keys::new(prefix),
             log: LOG,
+            max: DEFAULT_MAX_OVERRIDES,
+            counted: parking_lot::Mutex::default(),
+            polled: Mutex::default(),
             turn: Mutex::default(),
             waiting: parking_lot::Mutex::default(),
         }))
@@ -136,7 +155,50 @@ impl EtcdOverrides {
     }
 }
 
+impl EtcdOverrides {
+    /// The same for at most so many overrides. Default: [`DEFAULT_MAX_OVERRIDES`]. Only before the first call.
+    #[must_use]
+    pub fn with_max(mut self, overrides: u64) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.max = overrides;
+        }
+        self
+    }
+}
+
 impl Shared {
+    /// A position that was read at this instant, or later.
+    async fn polled(&self, since: Instant) -> Result<(Instant, Position), OverrideStoreError> {
+        let mut polled = self.polled.lock().await;
+        if let Some((at, position)) = &*polled
+            && *at >= since
+        {
+            return Ok((*at, position.clone()));
+        }
+        let at = Instant::now();
+        let newest = self.newest().await?;
+        *polled = Some((at, newest.clone()));
+        Ok((at, newest))
+    }
+
+    /// Waits until there may be another position.
+    async fn wait_for_another(&self, seen: &Position) {
+        let begun = Instant::now();
+        let mut since = begun.checked_sub(POLL).unwrap_or(begun);
+        loop {
+            match self.polled(since).await {
+                Ok((_, newest)) if newest == *seen => {
+                    sleep(POLL).await;
+                    since = Instant::now().checked_sub(POLL).unwrap_or(begun);
+                }
+                // It may be older than what the caller has seen.
+                Ok((at, _)) if at < begun => since = begun,
+                Ok(_) => return,
+                Err(_) => return sleep(RETRY).await,
+            }
+        }
+    }
+
     async fn newest(&self) -> Result<Position, OverrideStoreError> {
         let snapshot = self.snapshot(Vec::new()).await?;
         Ok(snapshot.seen.head.position())
@@ -178,15 +240,7 @@ impl OverrideStore for EtcdOverrides {
     }
 
     fn wait<'a>(&'a self, seen: &'a Position) -> Waiting<'a> {
-        Box::pin(async move {
-            loop {
-                match self.0.newest().await {
-                    Ok(newest) if newest == *seen => sleep(POLL).await,
-                    Ok(_) => return,
-                    Err(_) => return sleep(RETRY).await,
-                }
-            }
-        })
+        Box::pin(self.0.wait_for_another(seen))
     }
 }
 

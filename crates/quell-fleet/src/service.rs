@@ -35,11 +35,13 @@ pub trait Fleet: Send + Sync + 'static {
         requests: tonic::Request<Streaming<proto::Request>>,
     ) -> Result<tonic::Response<Self::AttendStream>, Status>;
 
-    /// A call about the stored overrides of the fleet.
+    /// A call about the stored overrides of the fleet; one that keeps none does not know it.
     async fn overrides(
         &self,
-        call: tonic::Request<proto::OverrideCall>,
-    ) -> Result<tonic::Response<proto::OverrideAnswer>, Status>;
+        _call: tonic::Request<proto::OverrideCall>,
+    ) -> Result<tonic::Response<proto::OverrideAnswer>, Status> {
+        Err(Status::unimplemented("no overrides are kept here"))
+    }
 }
 
 /// A [`Fleet`] as a service of tonic's server.

@@ -45,6 +45,11 @@ impl Batch {
         changes.map(|change| &change.staged.key)
     }
 
+    /// The keys of all changes.
+    pub(super) fn all_keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.changes.iter().map(|change| &change.staged.key)
+    }
+
     /// Its parts, if it does not fit into one transaction.
     pub(super) fn parts(&self) -> Vec<&[EncodedChange]> {
         let (mut parts, mut rest, mut bytes) = (Vec::new(), self.changes.as_slice(), 0);
@@ -88,6 +93,9 @@ pub(super) struct Known {
     pub(super) head: Head,
     /// Revisions of the overrides that changes depend on; one that is not there has none.
     pub(super) current: HashMap<Vec<u8>, u64>,
+    /// Number of overrides, and the most that there may be, where these are near to each other. Then the revisions of
+    /// all overrides that would be changed are known.
+    pub(super) count: Option<(u64, u64)>,
 }
 
 impl Known {
@@ -99,7 +107,8 @@ impl Known {
     ) -> Result<bool, OverrideStoreError> {
         let seen = SeenHead::read(answer.read())?;
         let is_next = seen.head.identity == self.seen.head.identity && seen.head.batch.is_none();
-        if !is_next || is_absent(&seen.head) {
+        // How many were new is not in the log.
+        if self.count.is_some() || !is_next || is_absent(&seen.head) {
             return Ok(false);
         }
         let mut next = self.head.revision.saturating_add(1);
@@ -133,6 +142,8 @@ pub(super) struct Plan<'a> {
     current: HashMap<&'a [u8], u64>,
     known: &'a Known,
     revision: u64,
+    /// As of [`Known`].
+    count: Option<(u64, u64)>,
 }
 
 /// The revisions that a batch gets, or the reason why it is not made.
@@ -151,6 +162,7 @@ impl<'a> Plan<'a> {
             current: HashMap::new(),
             known,
             revision: known.head.revision,
+            count: known.count,
         };
         let planned: Vec<Planned> = batches.iter().map(|batch| plan.add(keys, batch)).collect();
         let position = match plan.changes.is_empty() {
@@ -180,6 +192,32 @@ impl<'a> Plan<'a> {
                 }
                 return Ok(Err((index, current)));
             }
+        }
+        if let Some((count, most)) = &mut self.count {
+            let after = {
+                let is_there = |change: &EncodedChange| {
+                    let key = change.staged.key.as_slice();
+                    let planned = self.current.get(key);
+                    let current = planned.or_else(|| self.known.current.get(key));
+                    current.is_some_and(|revision| *revision > 0)
+                };
+                let (mut more, mut fewer) = (0, 0);
+                for change in &batch.changes {
+                    match (change.is_deletion(), is_there(change)) {
+                        (true, true) => fewer += 1,
+                        (false, false) => more += 1,
+                        _ => {}
+                    }
+                }
+                (*count + more).saturating_sub(fewer)
+            };
+            if after > *count && after > *most {
+                return Err(OverrideStoreError::Full {
+                    count: after,
+                    most: *most,
+                });
+            }
+            *count = after;
         }
         let mut revisions = Vec::with_capacity(batch.changes.len());
         for change in &batch.changes {

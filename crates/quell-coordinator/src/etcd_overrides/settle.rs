@@ -29,20 +29,22 @@ pub(super) struct Answer {
     pub(super) revision: i64,
     /// One for each read that was asked for, in their order.
     pub(super) reads: std::vec::IntoIter<Vec<KeyValue>>,
+    /// Number of keys that each of them found, also beyond those that were wanted.
+    pub(super) counts: Vec<i64>,
 }
 
 impl Answer {
     pub(super) fn new(answer: &TxnResponse) -> Self {
         let reads = answer.op_responses().into_iter();
-        let reads: Vec<_> = reads
-            .filter_map(|read| match read {
-                TxnOpResponse::Get(mut read) => Some(read.take_kvs()),
-                _ => None,
-            })
-            .collect();
+        let reads = reads.filter_map(|read| match read {
+            TxnOpResponse::Get(mut read) => Some((read.count(), read.take_kvs())),
+            _ => None,
+        });
+        let (counts, reads): (Vec<_>, Vec<_>) = reads.unzip();
         Self {
             revision: answer.header().map_or(0, |header| header.revision()),
             reads: reads.into_iter(),
+            counts,
         }
     }
 

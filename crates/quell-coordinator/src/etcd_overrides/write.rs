@@ -16,7 +16,7 @@ use super::format::{BatchHead, Head, LogChunk, Part, SeenHead};
 use super::group::{Batch, Known, Plan, UNREADABLE};
 use super::read::CHUNKS;
 use super::settle::{Answer, LOOK, Snapshot, Writes, is_absent, no_answer};
-use super::{EtcdOverrides, READS, Shared, TIMEOUT};
+use super::{Counted, EtcdOverrides, READS, Shared, TIMEOUT};
 use crate::store::{ConfigStore as _, Lease, StoreError};
 
 /// Time after which the parts of a batch are deleted that nobody decided: an upload takes seconds.
@@ -178,7 +178,8 @@ impl Shared {
             match self.commit(&known, operations, tag).await? {
                 Decision::Made => return Ok(outcomes),
                 Decision::Late(answer) => {
-                    if !known.advance(&self.keys, answer)? {
+                    let goes_on = known.advance(&self.keys, answer)?;
+                    if !goes_on || !self.has_room(&known.head, batches) {
                         known = self.known(batches).await?;
                         if staged.is_some() {
                             // Readers that waited for the end of another batch come first.
@@ -272,7 +273,49 @@ impl Shared {
 
     /// Reads what batches depend on.
     async fn known(&self, batches: &[Batch]) -> Result<Known, OverrideStoreError> {
-        let keys: Vec<_> = batches.iter().flat_map(Batch::keys).collect();
+        let keys = batches.iter().flat_map(Batch::keys).collect();
+        let known = self.known_of(keys).await?;
+        if self.has_room(&known.head, batches) {
+            return Ok(known);
+        }
+        self.count(&known.head).await?;
+        if self.has_room(&known.head, batches) {
+            return Ok(known);
+        }
+        let all_keys = batches.iter().flat_map(Batch::all_keys).collect();
+        let mut known = self.known_of(all_keys).await?;
+        let count = self.count(&known.head).await?;
+        known.count = Some((count, self.max));
+        Ok(known)
+    }
+
+    /// Returns true if these batches cannot exceed the bound.
+    fn has_room(&self, head: &Head, batches: &[Batch]) -> bool {
+        let changes: usize = batches.iter().map(|batch| batch.changes.len()).sum();
+        let counted = self.counted.lock();
+        counted.as_ref().is_some_and(|counted| {
+            let since = head.revision.checked_sub(counted.revision);
+            let is_of_it = counted.identity == head.identity;
+            let most = since.map(|since| counted.count + since + changes as u64);
+            is_of_it && most.is_some_and(|most| most <= self.max)
+        })
+    }
+
+    /// Counts the overrides after this head, which is not written any more if there are others meanwhile.
+    async fn count(&self, head: &Head) -> Result<u64, OverrideStoreError> {
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let count = TxnOp::get(self.keys.records(), Some(options));
+        let count = self.read(vec![count]).await?.counts.into_iter().next();
+        let count = u64::try_from(count.unwrap_or_default()).unwrap_or_default();
+        *self.counted.lock() = Some(Counted {
+            identity: head.identity.clone(),
+            revision: head.revision,
+            count,
+        });
+        Ok(count)
+    }
+
+    async fn known_of(&self, keys: Vec<&Vec<u8>>) -> Result<Known, OverrideStoreError> {
         let mut groups = keys.chunks(READS);
         let get = |key: &&Vec<u8>| TxnOp::get(self.keys.record(key), None);
         let first = groups.next().unwrap_or_default();
@@ -302,6 +345,7 @@ impl Shared {
             seen,
             head,
             current,
+            count: None,
         })
     }
 

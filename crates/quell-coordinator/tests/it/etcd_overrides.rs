@@ -192,3 +192,30 @@ async fn a_cursor_of_another_list_is_refused() {
     let page = store(&etcd).all(Some(&cursor), 10).await;
     assert_eq!(page, Err(OverrideStoreError::ForeignCursor));
 }
+
+/// Small batches, and those that are made in stages; also where another writer comes between.
+#[tokio::test]
+async fn the_bound_holds() {
+    for most in [25, 300] {
+        let etcd = Etcd::start();
+        override_store::the_bound_holds(&store(&etcd).with_max(most), most).await;
+    }
+    let etcd = Etcd::start();
+    for most in 0..3 {
+        let store = at(&etcd, &format!("/overrides/bound/{most}/")).with_max(most);
+        override_store::same_as_bounded_map(&store, most, 60, most).await;
+    }
+    let [one, other] = [(); 2].map(|()| store(&etcd).with_max(10));
+    for number in 0..20 {
+        let store = [&one, &other][number % 2];
+        let put = put(&tenant("api", &number.to_string()), rate(1), None);
+        let made = store.apply(&[put]).await.is_ok();
+        assert_eq!(made, number < 10, "{number}");
+    }
+}
+
+#[tokio::test]
+async fn what_ended_is_found() {
+    let etcd = Etcd::start();
+    override_store::what_ended_is_found(&store(&etcd)).await;
+}
