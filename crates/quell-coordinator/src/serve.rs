@@ -7,6 +7,7 @@ use axum::Router;
 use quell_host::budget::Budget;
 use quell_host::file_watch::Watch;
 use quell_host::health::Phase;
+use quell_host::override_sweep;
 use quell_host::task;
 use quell_rules::Problem;
 use tokio::sync::watch;
@@ -15,6 +16,7 @@ use tokio::task::JoinSet;
 use crate::admin::{Admin, MAX_BODY};
 use crate::audit_trail::AuditTrail;
 use crate::auth::CoordinatorAuth;
+use crate::clock::now;
 use crate::config::Config;
 use crate::console::{self, Console};
 use crate::error::ServeError;
@@ -94,7 +96,7 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
         leader.service(),
         Arc::<CoordinatorAuth>::clone(&auth),
         config.max_buffer_bytes,
-        overrides,
+        overrides.clone(),
     );
     let admin = (Arc::clone(&rules), config.access.hosts);
     listen(
@@ -105,7 +107,15 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
         &stopped,
         &mut serving,
     );
-    let following = follow(&rules, of_rules, &auth, &leader);
+    let mut following = follow(&rules, of_rules, &auth, &leader);
+    if let Some(KeptOverrides { store, .. }) = overrides {
+        let service = leader.service();
+        task::spawn_in(&mut following, async move {
+            // One of the coordinators is enough.
+            let now = || service.leads().then(|| now().wall);
+            override_sweep::sweep_ended(&*store, now, |_| {}).await;
+        });
+    }
     Ok(CoordinatorServer {
         name,
         warnings,

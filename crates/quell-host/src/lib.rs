@@ -30,6 +30,7 @@ pub mod login;
 pub mod metrics_text;
 mod newest_rules;
 pub mod numbers;
+pub mod override_sweep;
 mod proposal;
 pub mod pulled_rules;
 pub mod refused_key;

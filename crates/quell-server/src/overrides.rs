@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,6 +21,7 @@ use quell_fleet::agent::FleetOverrides;
 use quell_host::access::LivePages;
 use quell_host::health::Attempts;
 use quell_host::lazy_overrides::LazyOverrides;
+use quell_host::override_sweep;
 use quell_redis::RedisOverrides;
 use quell_rules::StoredFields;
 use tokio::sync::{Notify, watch};
@@ -31,7 +33,6 @@ mod chain;
 mod follow;
 mod record;
 mod request;
-mod sweep;
 mod write;
 
 pub(crate) use chain::chain;
@@ -39,7 +40,6 @@ pub(crate) use chain::chain;
 pub(crate) use follow::{follow, load};
 pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
-pub(crate) use sweep::sweep_ended;
 pub(crate) use write::{ChangeMode, OverrideProblem, Wanted, check_keys, descriptor};
 
 /// The overrides of a server.
@@ -132,6 +132,20 @@ impl Overrides {
         let since = *self.behind.lock();
         since.map_or(Duration::ZERO, |since| now.since(since))
     }
+}
+
+/// Has overrides leave the store whose time is over, for ever.
+pub(crate) async fn sweep_ended(shared: Arc<Shared>) {
+    if shared.node.is_some() {
+        // The store is the coordinator's, which sweeps it.
+        return;
+    }
+    let overrides = &shared.overrides;
+    let now = || Some(shared.limiter.now().wall);
+    let note = |deleted| {
+        overrides.swept.fetch_add(deleted, Relaxed);
+    };
+    override_sweep::sweep_ended(overrides.store(), now, note).await;
 }
 
 impl Shared {

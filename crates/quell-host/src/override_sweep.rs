@@ -1,18 +1,14 @@
 //! Sweep: overrides whose time is over leave the store, some time after it.
 //!
-//! Every server does it, also of those over one store. A deletion expects the revision that was seen, so one that
+//! Every server does it, also of those over one store, and for a fleet the coordinator that leads. A deletion expects the revision that was seen, so one that
 //! another server made, or that somebody writes anew meanwhile, is not lost.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use quell::override_store::{
     ApplyOutcome, Change, Cursor, MAX_OVERRIDE_BATCH, OverrideStore, OverrideStoreError, Position,
 };
 use quell_core::time::Wall;
-
-use crate::shared::Shared;
 
 /// Time for which an override stays after its end. For a week people see what applied, and clocks that differ by minutes
 /// do no harm.
@@ -25,21 +21,23 @@ const STEP: Duration = Duration::from_secs(60);
 /// Pause after the last step.
 const ROUND: Duration = Duration::from_secs(3_600);
 
-/// Sweeps for ever.
-pub(crate) async fn sweep_ended(shared: Arc<Shared>) {
-    if shared.node.is_some() {
-        // The store is the coordinator's: a thousand nodes would read all of it.
-        return;
-    }
+/// Sweeps a store for ever. `now` is the wall clock, or nothing while others sweep; `note` counts what was deleted.
+pub async fn sweep_ended(
+    store: &dyn OverrideStore,
+    now: impl Fn() -> Option<Wall>,
+    note: impl Fn(u64),
+) {
     let (mut after, mut pause) = (None, STEP);
     loop {
         tokio::time::sleep(pause).await;
-        let overrides = &shared.overrides;
-        let before = shared.limiter.now().wall.saturating_sub(KEPT);
-        match step(overrides.store(), before, after.as_ref()).await {
+        let Some(now) = now() else {
+            (after, pause) = (None, STEP);
+            continue;
+        };
+        match step(store, now.saturating_sub(KEPT), after.as_ref()).await {
             Ok(swept) => {
                 if swept.deleted > 0 {
-                    overrides.swept.fetch_add(swept.deleted, Relaxed);
+                    note(swept.deleted);
                     let (deleted, revision) = (swept.deleted, swept.position.revision());
                     tracing::info!(
                         deleted,
@@ -50,7 +48,7 @@ pub(crate) async fn sweep_ended(shared: Arc<Shared>) {
                 pause = swept.next.as_ref().map_or(ROUND, |_| STEP);
                 after = swept.next;
             }
-            // The follower tells that the store fails.
+            // Whoever follows the store tells that it fails.
             Err(error) => {
                 tracing::debug!(%error, "no sweep of overrides");
                 (after, pause) = (None, ROUND);
