@@ -123,9 +123,8 @@ fn mistakes_in_plans_say_what_to_write() {
     }
 }
 
-#[test]
-fn a_plan_may_have_other_windows_of_the_calendar_beside_it() {
-    let text = "
+/// Plans of limits with and without windows of the calendar.
+const WINDOWS: &str = "
 domain: shop
 plans:
   gold:
@@ -141,8 +140,10 @@ rules:
       time_zone: Europe/Berlin, anchor: 5, on_failure: deny }
   - { name: other, per: [tenant], algorithm: fixed_window, limit: 9/month, align: calendar, on_failure: deny }
 ";
-    let loaded = parse_str("f", text).unwrap();
-    let stored = loaded.stored;
+
+#[test]
+fn a_plan_may_have_other_windows_of_the_calendar_beside_it() {
+    let stored = parse_str("f", WINDOWS).unwrap().stored;
     for (rule, text, expected) in [
         (
             "monthly",
