@@ -18,6 +18,7 @@ use crate::machine::processor_time;
 use crate::report::Report;
 use crate::table::Table;
 
+mod followers;
 mod stored;
 mod wire;
 
@@ -60,6 +61,18 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "FILE", requires = "stored")]
     #[serde(skip)]
     quell: Option<PathBuf>,
+    /// Servers that follow one Redis while overrides in it change, `--rate` a second.
+    #[arg(long, default_value_t = 0)]
+    followers: usize,
+    /// Changes a second that are written to it.
+    #[arg(long, default_value_t = 10_000)]
+    rate: usize,
+    /// Changes of one call that writes.
+    #[arg(long, default_value_t = 10)]
+    batch: usize,
+    /// Seconds for which they are written in one run.
+    #[arg(long, default_value_t = 10)]
+    seconds: usize,
     /// Print the report for programs.
     #[arg(long)]
     #[serde(skip)]
@@ -89,6 +102,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     ensure!(settings.runs > 0, "--runs must be at least 1");
     if settings.stored {
         return stored::run(settings);
+    }
+    if settings.followers > 0 {
+        return followers::run(settings);
     }
     let case = settings.overrides.to_string();
     let mut report = Report::new("overrides", QUESTION, OVERHEAD, settings)?;

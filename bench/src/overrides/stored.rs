@@ -132,7 +132,9 @@ fn put(limiter: &Limiter<MemoryStore>, fields: &StoredFields, tenants: std::ops:
     limiter.change_overrides(&all, &reader(fields));
 }
 
-fn reader(fields: &StoredFields) -> impl Fn(&str, &str, &str) -> Option<StoredEffect> + '_ {
+pub(super) fn reader(
+    fields: &StoredFields,
+) -> impl Fn(&str, &str, &str) -> Option<StoredEffect> + '_ {
     |domain, rule, text| fields.read(domain, rule, text).ok()
 }
 

@@ -10,6 +10,8 @@ mod outage_bounds;
 mod over_admission;
 mod over_admission_cell;
 mod over_admission_fail_over;
+mod stored_overrides;
+mod stored_overrides_history;
 mod utilisation;
 mod weather;
 
@@ -167,5 +169,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         seconds: 17,
         is_alone: false,
         run: |rng| Box::pin(weather::run(rng)),
+    },
+    Scenario {
+        name: "stored-overrides",
+        promise: "stored overrides that change all the time, while servers are killed and cut off and their Redis \
+                  stands still, fails over to a replica that lacks the last changes, and comes back empty: a change \
+                  that was acknowledged is there afterwards, unless the fail-over lost it, and each server tells that; \
+                  all servers decide by what the store has, and at any time by numbers that somebody had written; \
+                  what an empty store had stays in force, and is told, until something is written to it",
+        seconds: 15,
+        is_alone: false,
+        run: |rng| Box::pin(stored_overrides::run(rng)),
     },
 ];

@@ -23,6 +23,7 @@ mod number;
 mod row;
 mod set;
 mod table_file;
+mod wait;
 
 /// Path at which overrides are read and written.
 const PATH: &str = "/v1/overrides";

@@ -31,7 +31,7 @@ pub use hold_bodies::{ActualBody, EndBody, EndedBody, parse_end};
 pub use json::BodyError;
 pub use overrides::{
     BatchBody, ChainLinkBody, ChainSource, DeletedOverridesBody, LineMistake, OverriddenKeyBody,
-    OverrideRecordBody, OverridesBody, ProratedBody,
+    OverrideRecordBody, OverrideServersBody, OverridesBody, ProratedBody,
 };
 pub use problem::{DEGRADED, PROBLEM_JSON, Problem, ProblemKind, WOULD_REFUSE};
 pub use quell_core::rate_limit_fields::{

@@ -7,18 +7,20 @@
 //! * `..:count` is how many there are. Who deletes some of them by hand deletes it, too: then they are counted.
 //! * `..:log` is a stream with the fingerprint of what changed, under the revision and the tag: its entries are found by
 //!   both, so a replica that lacked the last writes, or an older dump, is noticed. It keeps some 100,000 changes.
+//! * `..:followers` is a hash of the servers that follow, by name: when each reported, by the clock of Redis, for how
+//!   long it lacked something, and its position. The poll of the head writes it. Who comes removes those that were not
+//!   heard of for ten seconds, and the key expires ten seconds after the last report.
 //!
 //! A batch is one script call, and the server answers nobody else meanwhile: 10,000 changes took 50 to 160 ms on a busy
 //! machine with two cores, 500 some 3 ms. Who can do without all or none writes smaller batches.
 //!
 //! A list is in the order of the fingerprints, which means nothing to people. Scripts see all keys on a cluster too,
-//! because of the tag; so all overrides lie on one of its servers. Nothing expires
-//! by itself.
+//! because of the tag; so all overrides lie on one of its servers. Overrides do not expire.
 
 use std::time::Duration;
 
 use quell::override_store::{
-    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, MAX_OVERRIDE_PAGE,
+    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, FOLLOWER_LIFE, Follower, MAX_OVERRIDE_PAGE,
     MAX_OVERRIDE_PAGE_BYTES, OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page,
     Position, Reply, StoredOverride, Waiting, check_batch,
 };
@@ -27,7 +29,9 @@ use tokio::time::sleep;
 
 use crate::link::{Command, Failure, Link};
 use crate::resp::{Value, cmd};
-use crate::script::{APPLY_OVERRIDES, LIST_OVERRIDES, OVERRIDE_CHANGES};
+use crate::script::{
+    APPLY_OVERRIDES, LIST_OVERRIDES, OVERRIDE_CHANGES, OVERRIDE_FOLLOWERS, REPORT_FOLLOWER,
+};
 use crate::url::StoreUrl;
 
 mod encode;
@@ -43,6 +47,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Interval at which a waiting follower asks for the head: a thousand of them send seven thousand cheap calls a second.
 const POLL: Duration = Duration::from_millis(150);
+
+/// Polls of which one reports as well where nothing changes: a follower that is not heard of for a second is taken to
+/// be behind.
+const POLLS_PER_REPORT: u32 = 3;
 
 /// The same while there is no answer.
 const RETRY: Duration = Duration::from_secs(1);
@@ -105,6 +113,46 @@ impl RedisOverrides {
     async fn newest(&self) -> Result<Position, OverrideStoreError> {
         let get = cmd("GET").arg(head_key()).take();
         read::head(self.read((&get).into()).await?)
+    }
+
+    /// Reports up to where a follower has everything, and for how long it has lacked something. Returns the newest
+    /// position.
+    async fn note(
+        &self,
+        follower: &str,
+        seen: &Position,
+        behind: Duration,
+    ) -> Result<Position, OverrideStoreError> {
+        let arguments = [
+            follower.to_owned(),
+            seen.to_string(),
+            behind.as_millis().to_string(),
+            FOLLOWER_LIFE.as_millis().to_string(),
+        ];
+        let keys = [head_key(), followers_key()].map(String::into_bytes);
+        let command = REPORT_FOLLOWER.command(&keys, &arguments.map(String::into_bytes));
+        read::head(self.read(command).await?)
+    }
+
+    /// Polls the head until it is another than `seen`, or does not answer. A follower with a name reports as well.
+    async fn poll(&self, follower: Option<&str>, seen: &Position) {
+        for poll in 0_u32.. {
+            let reports = follower.filter(|_| poll % POLLS_PER_REPORT == 0);
+            let noted = match reports {
+                Some(follower) => self.note(follower, seen, Duration::ZERO).await.ok(),
+                None => None,
+            };
+            // A server that takes no writes, for want of memory or replicas, can be read.
+            let newest = match noted {
+                Some(newest) => Ok(newest),
+                None => self.newest().await,
+            };
+            match newest {
+                Ok(newest) if newest == *seen => sleep(POLL).await,
+                Ok(_) => return,
+                Err(_) => return sleep(RETRY).await,
+            }
+        }
     }
 
     /// A page of a list, in script calls that do not stop the server for long.
@@ -269,20 +317,46 @@ impl OverrideStore for RedisOverrides {
     }
 
     fn wait<'a>(&'a self, seen: &'a Position) -> Waiting<'a> {
+        Box::pin(self.poll(None, seen))
+    }
+
+    fn wait_as<'a>(&'a self, follower: &'a str, seen: &'a Position) -> Waiting<'a> {
+        Box::pin(self.poll(Some(follower), seen))
+    }
+
+    fn report<'a>(
+        &'a self,
+        follower: &'a str,
+        seen: &'a Position,
+        behind: Duration,
+    ) -> Reply<'a, ()> {
+        Box::pin(async move { self.note(follower, seen, behind).await.map(drop) })
+    }
+
+    fn leave<'a>(&'a self, follower: &'a str) -> Reply<'a, ()> {
         Box::pin(async move {
-            loop {
-                match self.newest().await {
-                    Ok(newest) if newest == *seen => sleep(POLL).await,
-                    Ok(_) => return,
-                    Err(_) => return sleep(RETRY).await,
-                }
-            }
+            let delete = cmd("HDEL").arg(followers_key()).arg(follower).take();
+            self.read((&delete).into()).await.map(drop)
+        })
+    }
+
+    fn followers(&self) -> Reply<'_, Vec<Follower>> {
+        Box::pin(async move {
+            let keys = ["head", "log", "followers"].map(|name| format!("{PREFIX}{name}"));
+            let life = FOLLOWER_LIFE.as_millis().to_string();
+            let keys = keys.map(String::into_bytes);
+            let command = OVERRIDE_FOLLOWERS.command(&keys, &[life.into_bytes()]);
+            read::followers(self.read(command).await?)
         })
     }
 }
 
 fn head_key() -> String {
     format!("{PREFIX}head")
+}
+
+fn followers_key() -> String {
+    format!("{PREFIX}followers")
 }
 
 /// The keys of the scripts: from the name of the head they make those of buckets.

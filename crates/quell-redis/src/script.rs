@@ -68,6 +68,12 @@ pub(crate) static OVERRIDE_CHANGES: Script = Script::new(parts!("overrides/chang
 /// Lists overrides.
 pub(crate) static LIST_OVERRIDES: Script = Script::new(parts!("overrides/list"));
 
+/// Notes up to where a follower of overrides has everything, and returns the head.
+pub(crate) static REPORT_FOLLOWER: Script = Script::new(parts!("overrides/report"));
+
+/// Lists followers of overrides.
+pub(crate) static OVERRIDE_FOLLOWERS: Script = Script::new(parts!("overrides/followers"));
+
 /// A script with its hash. A server that does not know the hash gets the text.
 #[derive(Debug)]
 pub(crate) struct Script {

@@ -1,7 +1,8 @@
 //! Overrides: numbers of single keys that lie in a store beside the rules, as this server follows and changes them.
 //!
 //! The store is the truth; what the limiter has is what this server has seen of it. A server that loses its store
-//! keeps what it has, and lists the whole when the store is back.
+//! keeps what it has, and lists the whole when the store is back. A store that comes back empty takes nothing away until
+//! somebody writes to it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quell::override_store::{
-    AppliedChange, OverrideId, OverrideStore, OverrideStoreError, Position, StoredNumbers,
-    StoredOverride,
+    AppliedChange, Follower, OverrideId, OverrideStore, OverrideStoreError, Position,
+    StoredNumbers, StoredOverride,
 };
 use quell::{KeyOverride, OverrideRank, Span};
 use quell_core::rule::{Effect, RuleSet, StoredEffect};
@@ -32,15 +33,19 @@ use crate::shared::Shared;
 mod chain;
 mod follow;
 mod record;
+mod register;
 mod request;
 mod write;
 
 pub(crate) use chain::chain;
 
-pub(crate) use follow::{follow, load};
+pub(crate) use follow::{follow, leave, load};
 pub(crate) use record::{instant_text, numbers_of, record_body};
+pub(crate) use register::{Register, USUAL, names_behind};
 pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
-pub(crate) use write::{ChangeMode, OverrideProblem, Wanted, check_keys, descriptor};
+pub(crate) use write::{
+    ChangeMode, ChangedOverrides, OverrideProblem, Wanted, check_keys, descriptor,
+};
 
 /// The overrides of a server.
 #[derive(Debug)]
@@ -58,6 +63,10 @@ pub(crate) struct Overrides {
     behind: Mutex<Option<Monotonic>>,
     /// Overrides that this server deleted after their end.
     pub(crate) swept: AtomicU64,
+    /// Times that the store was found to have lost changes.
+    lost: AtomicU64,
+    /// The servers that follow the store.
+    pub(crate) register: Register,
     /// The streams of changes that clients read.
     pub(crate) streams: Arc<LivePages>,
     /// One list or batch at a time, since no budget counts what they are made of.
@@ -85,6 +94,8 @@ impl Overrides {
             attempts: Attempts::default(),
             behind: Mutex::default(),
             swept: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            register: Register::new(),
             streams: Arc::default(),
             list_turn: tokio::sync::Mutex::default(),
         })
@@ -115,10 +126,17 @@ impl Overrides {
         self.seen.borrow().clone()
     }
 
-    /// Waits until this revision of the store is in force here, for at most so long; returns whether it is.
-    pub(crate) async fn wait_for(&self, revision: u64, most: Duration) -> bool {
+    /// Waits until a change is in force here that the store made up to `made`, for at most so long; returns whether it
+    /// is. `before` is what was seen before the change was sent: a revision that is not above it is of a store that lost
+    /// changes meanwhile, of which this server has to hear first.
+    pub(crate) async fn wait_for(
+        &self,
+        (made, revision): (&Position, u64),
+        before: &Position,
+        most: Duration,
+    ) -> bool {
         let mut seen = self.seen.subscribe();
-        let is_seen = seen.wait_for(|seen| seen.revision() >= revision);
+        let is_seen = seen.wait_for(|seen| has_seen(seen, (made, revision), before));
         tokio::time::timeout(most, is_seen).await.is_ok()
     }
 
@@ -132,6 +150,18 @@ impl Overrides {
         let since = *self.behind.lock();
         since.map_or(Duration::ZERO, |since| now.since(since))
     }
+
+    /// Times that the store was found to have lost changes: it was restored, failed over or emptied, or is another one.
+    pub(crate) fn times_lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+}
+
+/// Whether a change is in force that a store made up to `made`, of who has seen `before` before it, and `seen` now.
+fn has_seen(seen: &Position, (made, revision): (&Position, u64), before: &Position) -> bool {
+    let is_of_store = |position: &Position| position.identity() == made.identity();
+    let is_older = is_of_store(before) && before.revision() >= revision;
+    is_of_store(seen) && seen.revision() >= revision && !(is_older && seen == before)
 }
 
 /// Has overrides leave the store whose time is over, for ever.
@@ -149,6 +179,22 @@ pub(crate) async fn sweep_ended(shared: Arc<Shared>) {
 }
 
 impl Shared {
+    /// Returns true if the store of overrides has nothing, and never had, as far as it knows, while this server has
+    /// what it once had.
+    pub(crate) fn has_emptied_overrides(&self) -> bool {
+        let has_nothing = self.overrides.seen.borrow().identity().is_empty();
+        has_nothing && self.limiter.override_count() > 0
+    }
+
+    /// The servers that follow the shared store of overrides, a second ago or later; `None` if it does not say.
+    pub(crate) async fn servers_of_overrides(&self) -> Option<Arc<[Follower]>> {
+        let overrides = &self.overrides;
+        if self.config.store.is_none() || overrides.attempts.failure().is_some() {
+            return None;
+        }
+        overrides.register.recent(overrides.store()).await
+    }
+
     /// Effect of numbers on a rule; `None` if they do not go with it.
     pub(crate) fn effect_of(&self, domain: &str, rule: &str, text: &str) -> Option<StoredEffect> {
         let effect = self.overrides.fields().read(domain, rule, text).ok()?;
@@ -271,4 +317,27 @@ fn keys_of<'c>(change: &'c AppliedChange, rules: &'c RuleSet) -> Vec<KeyOverride
         spans: spans.clone(),
     });
     keys.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A revision that was seen before it was made is of a history that the store lost.
+    #[test]
+    fn a_change_is_in_force_once_it_is_seen_in_its_history() {
+        let at = |revision, tag| Position::new("one".into(), revision, tag);
+        let (before, made) = (at(7, 1), at(8, 2));
+        assert!(!has_seen(&before, (&made, 8), &before));
+        assert!(has_seen(&made, (&made, 8), &before));
+        assert!(has_seen(&at(9, 3), (&made, 8), &before));
+        // The store went back to 4, and made 5.
+        let made = at(5, 4);
+        assert!(!has_seen(&before, (&made, 5), &before));
+        assert!(has_seen(&made, (&made, 5), &before));
+        // It is another one.
+        let made = Position::new("other".into(), 3, 5);
+        assert!(!has_seen(&before, (&made, 3), &before));
+        assert!(has_seen(&made, (&made, 3), &before));
+    }
 }

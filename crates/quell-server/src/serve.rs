@@ -552,6 +552,7 @@ impl Server {
             connections.shutdown().await;
         }
         self.upkeep.shutdown().await;
+        overrides::leave(&self.shared).await;
         if let Some(leases) = self.shared.limiter.store().leases() {
             // What the store has not taken back by then is over.
             let _ = tokio::time::timeout(LAST_RETURNS, leases.leave()).await;

@@ -7,13 +7,16 @@
 //! Every change gets a revision, a number that only grows: the changes of a batch get consecutive ones. A
 //! follower keeps what it has and the [`Position`] up to which it has it, and asks for the
 //! [changes](OverrideStore::changes) since. It begins with [`Position::default`], and is answered
-//! [`Changes::TooOld`]; also where the store does not remember so many changes, was restored from a backup, or is
-//! another one. Then it
+//! [`Changes::TooOld`]; also where the store does not remember so many changes. It is answered [`Changes::Lost`] where
+//! the store was restored from a backup, or is another one. Then it
 //!
 //! 1. notes the [position](OverrideStore::position) of the store,
 //! 2. reads [all](OverrideStore::all) overrides, page by page,
 //! 3. asks for the changes since that position, of which it may have some already: it skips a change whose
 //!    revision is not above that of the form that it has.
+//!
+//! Followers of a store that many processes share [register](OverrideStore::report) in it under names of their own, so
+//! that others can see [how far they are](OverrideStore::followers).
 //!
 //! | bound | |
 //! |---|---|
@@ -31,11 +34,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use quell_core::time::Wall;
 
 mod change;
 mod embedded;
+mod follower;
 mod json;
 pub mod key;
 mod page;
@@ -44,6 +49,7 @@ mod record;
 
 pub use change::{AppliedChange, ApplyOutcome, Change, Changes, check_batch};
 pub use embedded::{EmbeddedOptions, EmbeddedOverrides};
+pub use follower::Follower;
 pub use page::{Cursor, OverrideFilter, Page, RuleFilter};
 pub use position::Position;
 pub use record::{InvalidOverride, OverrideId, Prorated, StoredNumbers, StoredOverride};
@@ -81,6 +87,9 @@ pub const MAX_OVERRIDE_PAGE_BYTES: usize = 4 * 1_024 * 1_024;
 /// The most overrides in a store, unless it is told another number. A million are 0.6 GB on a disk or 0.3 GB in a Redis,
 /// and a server reads them in 5 s: two million it still has when it begins to answer, which it puts off for 10 s.
 pub const DEFAULT_MAX_OVERRIDES: u64 = 2_000_000;
+/// Time after its last report for which a follower is registered: it reports several times a second, and one whose
+/// store does not answer for some seconds is not forgotten.
+pub const FOLLOWER_LIFE: Duration = Duration::from_secs(10);
 
 /// Future of a call to an override store.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, OverrideStoreError>> + Send + 'a>>;
@@ -149,6 +158,37 @@ pub trait OverrideStore: fmt::Debug + Send + Sync {
 
     /// Returns when there may be another position than `seen`, at once if there is; also without a reason.
     fn wait<'a>(&'a self, seen: &'a Position) -> Waiting<'a>;
+
+    /// The same for a follower that has everything up to `seen`, as it [reports](Self::report) meanwhile where that
+    /// costs little. A store that this process alone follows keeps no reports.
+    fn wait_as<'a>(&'a self, follower: &'a str, seen: &'a Position) -> Waiting<'a> {
+        let _ = follower;
+        self.wait(seen)
+    }
+
+    /// Registers a follower under a name that no other has, or renews what it reported: it has everything up to
+    /// `seen`, and has lacked something for so long. It is registered for [`FOLLOWER_LIFE`].
+    fn report<'a>(
+        &'a self,
+        follower: &'a str,
+        seen: &'a Position,
+        behind: Duration,
+    ) -> Reply<'a, ()> {
+        let _ = (follower, seen, behind);
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Takes a follower off the register, since it stops.
+    fn leave<'a>(&'a self, follower: &'a str) -> Reply<'a, ()> {
+        let _ = follower;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// The registered followers, in the order of their names; none where the store keeps no reports. Cost: a look at
+    /// each.
+    fn followers(&self) -> Reply<'_, Vec<Follower>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
 }
 
 /// Reason why the overrides cannot be read or written. The text says what to do.

@@ -1,7 +1,7 @@
 //! Batch: changes that a server makes all or none of.
 
 use anyhow::{Context as _, Result};
-use quell_protocol::http::{BatchBody, LineMistake};
+use quell_protocol::http::{BatchBody, LineMistake, OverrideServersBody};
 use serde::Serialize;
 
 use super::PATH;
@@ -51,17 +51,20 @@ pub(super) struct Sent {
     pub(super) made: usize,
     /// The newest revision of the store; 0 if nothing was sent.
     pub(super) revision: u64,
+    /// The servers that have them all, if the last batch was made and is waited for.
+    pub(super) servers: Option<OverrideServersBody>,
     /// Mistakes in changes of the next batch, by their numbers, from 0. Nothing of that batch was made.
     pub(super) refused: Vec<(usize, String)>,
 }
 
-/// Sends changes in batches, until one is refused.
+/// Sends changes in batches, until one is refused. With the last one the server waits, for at most `wait`, until all
+/// servers have them.
 ///
 /// # Errors
 /// Why there is no answer; `made` says how many changes were made before.
 pub(super) fn send(
     client: &Client,
-    domain: &str,
+    (domain, wait): (&str, Option<&str>),
     changes: &[BatchLine<'_>],
     size: usize,
     progress: &mut Progress,
@@ -79,7 +82,11 @@ pub(super) fn send(
             lines.push('\n');
             count += 1;
         }
-        let answer = client.post_lines(&path, &lines)?;
+        let wait = wait.filter(|_| count == rest.len());
+        let answer = match wait {
+            Some(wait) => client.post_lines(&format!("{path}&wait={}", segment(wait)), &lines)?,
+            None => client.post_lines(&path, &lines)?,
+        };
         let errors = answer
             .problem()
             .map(|problem| problem.errors)
@@ -93,6 +100,7 @@ pub(super) fn send(
         }
         let body: BatchBody = answer.good()?.json()?;
         sent.revision = body.revision;
+        sent.servers = body.servers;
         sent.made += count;
         progress.show(format_args!(
             "{} of {} changes are made",

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use jiff::Timestamp;
+use quell_protocol::http::OverrideServersBody;
 use quell_protocol::printable;
 use quell_rules::Problem;
 use serde::Serialize;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use super::batch::{BatchLine, Deletion, MAX_CHANGES, Sent, send};
 use super::compare::{Comparison, compare};
 use super::file::{FileArgs, ImportFile};
+use super::wait::{note_missing, wait};
 use crate::client::{Client, ServerUrl};
 use crate::entry;
 use crate::exit::{Exit, NoAnswer, Usage};
@@ -33,7 +35,7 @@ use crate::rules::{count, print_problems};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell overrides import shop tenants.csv --dry-run
-  quell overrides import shop tenants.csv --delete-others --yes
+  quell overrides import shop tenants.csv --delete-others --yes --wait 5s
   psql -c \"copy (select 'api' as rule, tenant, plan from subscriptions) to stdout csv header\" |
     quell overrides import shop -")]
 pub(super) struct Import {
@@ -57,6 +59,10 @@ pub(super) struct Import {
     #[arg(long, value_name = "N", default_value = "1000", value_parser = batch_size)]
     batch: usize,
 
+    /// Wait so long, at most, until all servers that share the store have what is written; 10s at most
+    #[arg(long, value_name = "DURATION", value_parser = wait)]
+    wait: Option<String>,
+
     #[command(flatten)]
     server: ServerUrl,
 
@@ -78,6 +84,9 @@ struct ImportOutcome {
     /// The newest revision of the store, if something was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u64>,
+    /// The servers that have what is written, if it was waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<OverrideServersBody>,
     problems: Vec<Problem>,
 }
 
@@ -188,7 +197,7 @@ impl Import {
             let mut progress = Progress::stderr();
             send(
                 client,
-                &self.file.domain,
+                (&self.file.domain, self.wait.as_deref()),
                 &changes,
                 self.batch,
                 &mut progress,
@@ -218,6 +227,7 @@ impl Import {
         outcome.added = made.len() - outcome.changed;
         outcome.deleted = sent.made.saturating_sub(written.len());
         outcome.revision = (sent.made > 0).then_some(sent.revision);
+        outcome.servers = sent.servers.take();
         outcome.ok = sent.refused.is_empty();
         for (change, detail) in &sent.refused {
             outcome.problems.push(match written.get(*change) {
@@ -256,7 +266,9 @@ impl Import {
         let would = if self.dry_run { "would be: " } else { "" };
         output::line(format_args!(
             "{would}{added} added, {changed} changed, {deleted} deleted, {unchanged} unchanged{over}"
-        ))
+        ))?;
+        note_missing(outcome.servers.as_ref());
+        Ok(())
     }
 }
 

@@ -5,13 +5,13 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use jiff::Timestamp;
 use quell_protocol::http::OverrideRecordBody;
-use quell_rules::parse_duration;
 use serde_json::{Map, Value};
 
 use super::instant::{Edge, InstantReader, TimeZoneArg};
 use super::key::{KeyArgs, check_revision, if_match};
 use super::number::{NumberArg, number_arg};
 use super::row::{CHANGES, Row};
+use super::wait::{note_missing, servers_words, wait};
 use crate::client::{HttpResponse, ServerUrl};
 use crate::entry;
 use crate::exit::{Exit, Usage};
@@ -58,8 +58,8 @@ pub(super) struct Set {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
-    /// Wait so long, at most, until this server has it; others of the same store follow by themselves [default: 1s]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Wait so long, at most, until all servers that share the store have it; 10s at most [default: 1s, for this server]
+    #[arg(long, value_name = "DURATION", value_parser = wait)]
     wait: Option<String>,
 
     /// Only if it has this revision still; exit code 1 otherwise
@@ -126,24 +126,24 @@ impl Set {
     }
 
     fn print(&self, answer: &HttpResponse, instants: &InstantReader) -> Result<()> {
-        let record: OverrideRecordBody = answer.json()?;
+        let mut record: OverrideRecordBody = answer.json()?;
         let (revision, is_in_force) = (record.revision, record.in_force);
+        let servers = record.servers.take();
         let row = Row::from_record(record)?;
         if self.json {
             output::json_text(&answer.text)?;
         } else {
             let (name, words) = (row.name.words(), row.words(instants));
-            output::line(format_args!("{name}: {words}; revision {revision}"))?;
+            let servers = servers_words(servers.as_ref());
+            output::line(format_args!(
+                "{name}: {words}; revision {revision}{servers}"
+            ))?;
         }
         let begins_later = row.from.is_some_and(|from| from > instants.now);
         if !is_in_force && !begins_later {
             output::note("it is written, and not in force on this server yet");
         }
+        note_missing(servers.as_ref());
         Ok(())
     }
-}
-
-/// Reads a duration, for the server.
-fn duration(text: &str) -> Result<String, String> {
-    parse_duration(text).map(|_| text.to_owned())
 }

@@ -45,7 +45,7 @@ impl Follower {
         loop {
             let changes = store.changes(&self.position, 50).await;
             match changes.unwrap_or_else(|error| unreachable!("{error}")) {
-                Changes::TooOld => self.list(store).await,
+                Changes::TooOld | Changes::Lost => self.list(store).await,
                 Changes::Since {
                     changes,
                     position,

@@ -45,6 +45,22 @@ pub struct OverrideRecordBody {
     /// True if this server has it, its time is now, and its numbers go with the rules. An override of the same key
     /// that goes before it may decide all the same.
     pub in_force: bool,
+    /// The servers that have it, in the answer of a change with `wait`; left out if the store did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<OverrideServersBody>,
+}
+
+/// The servers that follow the store of overrides, and those of them that have a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct OverrideServersBody {
+    /// Servers that have the change.
+    pub have: usize,
+    /// Servers that follow the store: those that it heard of in the last ten seconds.
+    pub of: usize,
+    /// The names of those that lack it, at most 100; left out if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// A limit for the rest of a window.
@@ -155,6 +171,9 @@ pub struct DeletedOverridesBody {
     pub deleted: usize,
     /// The newest revision of the store.
     pub revision: u64,
+    /// The servers that have the change, if `wait` was asked for; left out if the store did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<OverrideServersBody>,
 }
 
 /// Number of overrides that a batch changed.
@@ -170,6 +189,9 @@ pub struct BatchBody {
     pub revision: u64,
     /// True if this server decides by them.
     pub in_force: bool,
+    /// The servers that have the change, if `wait` was asked for; left out if the store did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<OverrideServersBody>,
 }
 
 /// A mistake in a line of a batch.

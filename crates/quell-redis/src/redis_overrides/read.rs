@@ -1,7 +1,9 @@
 //! Reads replies, and checks them, since other programs can change what is in Redis.
 
+use std::time::Duration;
+
 use quell::override_store::{
-    AppliedChange, ApplyOutcome, Changes, OverrideStoreError, Position, StoredOverride,
+    AppliedChange, ApplyOutcome, Changes, Follower, OverrideStoreError, Position, StoredOverride,
 };
 
 use super::encode::Place;
@@ -120,8 +122,10 @@ pub(super) fn outcome(
 /// The changes since a position.
 pub(super) fn changes(reply: Value, since: &Position) -> Result<Changes, OverrideStoreError> {
     let mut texts = texts(reply)?.into_iter();
-    let Some(newest) = texts.next() else {
-        return Ok(Changes::TooOld);
+    let newest = match texts.next() {
+        None => return Ok(Changes::TooOld),
+        Some(lost) if lost == "lost" => return Ok(Changes::Lost),
+        Some(newest) => newest,
     };
     let position = match texts.next().ok_or_else(odd)?.split_once('-') {
         Some((revision, tag)) => since.at(number(revision)?, number(tag)?),
@@ -136,6 +140,23 @@ pub(super) fn changes(reply: Value, since: &Position) -> Result<Changes, Overrid
         position,
         newest: number(&newest)?,
     })
+}
+
+/// The followers, in the order of their names.
+pub(super) fn followers(reply: Value) -> Result<Vec<Follower>, OverrideStoreError> {
+    let mut texts = texts(reply)?.into_iter();
+    let mut followers = Vec::new();
+    while let Some(name) = texts.next() {
+        let mut text = || texts.next().ok_or_else(odd);
+        let (revision, behind) = (number(&text()?)?, number(&text()?)?);
+        followers.push(Follower {
+            name: name.into(),
+            revision,
+            behind: Duration::from_millis(behind),
+        });
+    }
+    followers.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(followers)
 }
 
 fn parse(json: &str, what: &str) -> Result<StoredOverride, OverrideStoreError> {

@@ -1,6 +1,7 @@
 //! Overrides in Redis pass the suite of override stores; and what only Redis can do to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quell::override_store::{Changes, Cursor, OverrideStore, OverrideStoreError, Position};
 use quell_conformance::override_store::{self, Follower, apply, put, rate, tenant};
@@ -158,6 +159,108 @@ async fn the_oldest_changes_go() {
     override_store::the_oldest_changes_go(&store(&server).with_log(100), 100).await;
 }
 
+/// The followers that are registered, and the revision up to which each has everything.
+async fn followers(store: &RedisOverrides) -> Vec<(String, u64)> {
+    let followers = store.followers().await.unwrap().into_iter();
+    let followers = followers.map(|one| (one.name.to_string(), one.revision));
+    followers.collect()
+}
+
+fn named(followers: &[(&str, u64)]) -> Vec<(String, u64)> {
+    let one = |(name, revision): &(&str, u64)| ((*name).to_owned(), *revision);
+    followers.iter().map(one).collect()
+}
+
+#[tokio::test]
+async fn a_follower_is_registered_with_what_it_has() {
+    let mut server = Server::start(&[]);
+    let store = store(&server);
+    let id = tenant("api", "acme");
+    assert_eq!(followers(&store).await, []);
+    let begin = store.position().await.unwrap();
+    store.report("a", &begin, Duration::ZERO).await.unwrap();
+    assert_eq!(followers(&store).await, named(&[("a", 0)]));
+    apply(&store, &[put(&id, rate(1), None)]).await;
+    let first = store.position().await.unwrap();
+    apply(&store, &[put(&id, rate(2), None)]).await;
+    let second = store.position().await.unwrap();
+    store.report("b", &second, Duration::ZERO).await.unwrap();
+    let late = Duration::from_secs(5);
+    store.report("a", &first, late).await.unwrap();
+    let all = store.followers().await.unwrap();
+    assert_eq!(followers(&store).await, named(&[("a", 1), ("b", 2)]));
+    assert!(all[0].behind >= late && all[1].behind.is_zero(), "{all:?}");
+
+    // Who waits reports, at once and again.
+    let wait = store.wait_as("c", &second);
+    let is_seen = async {
+        while followers(&store).await.len() < 3 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! { () = wait => panic!("nothing changed"), () = is_seen => {} }
+    assert_eq!(followers(&store).await[2], ("c".to_owned(), 2));
+    store.leave("b").await.unwrap();
+    assert_eq!(followers(&store).await, named(&[("a", 1), ("c", 2)]));
+    let key = "quell:overrides:1:{overrides}:followers";
+    assert_ne!(server.command(&["PTTL", key]), "-1", "the register expires");
+
+    // What it has is of a history that is lost.
+    store.report("a", &second, Duration::ZERO).await.unwrap();
+    server.restart();
+    while store.report("a", &second, Duration::ZERO).await.is_err() {}
+    for number in 3..=5 {
+        apply(&store, &[put(&id, rate(number), None)]).await;
+    }
+    assert_eq!(followers(&store).await, named(&[("a", 0)]));
+    let other = second.at(2, second.tag() ^ 1);
+    store.report("a", &other, Duration::ZERO).await.unwrap();
+    let newest = store.position().await.unwrap();
+    let lost = newest.at(2, newest.tag());
+    store.report("b", &lost, Duration::ZERO).await.unwrap();
+    store.report("c", &newest, Duration::ZERO).await.unwrap();
+    let expected = named(&[("a", 0), ("b", 0), ("c", 3)]);
+    assert_eq!(followers(&store).await, expected);
+}
+
+/// Servers that are gone leave nothing, however many there were.
+#[tokio::test]
+async fn followers_that_are_gone_are_forgotten() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let begin = store.position().await.unwrap();
+    let key = "quell:overrides:1:{overrides}:followers";
+    for number in 0..1_000 {
+        // Reported eleven seconds ago, and by a clock that was ahead.
+        let offset = if number % 2 == 0 { -11_000 } else { 11_000 };
+        let time = server.command(&["TIME"]);
+        let seconds: i64 = time.lines().next().unwrap().parse().unwrap();
+        let report = format!("{} 0 0-0-", seconds * 1_000 + offset);
+        server.command(&["HSET", key, &format!("gone-{number}"), &report]);
+    }
+    server.command(&["HSET", key, "foreign", "?"]);
+    assert_eq!(followers(&store).await, []);
+    store.report("new", &begin, Duration::ZERO).await.unwrap();
+    assert_eq!(server.command(&["HKEYS", key]), "new");
+    assert_eq!(followers(&store).await, named(&[("new", 0)]));
+}
+
+/// A server that takes no writes can be followed.
+#[tokio::test]
+async fn a_store_that_takes_no_writes_is_followed() {
+    let server = Server::start(&[]);
+    let store = store(&server);
+    let id = tenant("api", "acme");
+    apply(&store, &[put(&id, rate(1), None)]).await;
+    let seen = store.position().await.unwrap();
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert!(store.report("a", &seen, Duration::ZERO).await.is_err());
+    let before = seen.at(0, 0);
+    store.wait_as("a", &before).await;
+    assert!(store.changes(&before, 10).await.is_ok());
+    assert_eq!(followers(&store).await, []);
+}
+
 /// What was restored from a dump, or failed over to a replica that lacked the last writes, is another history, also when
 /// it has more changes than a follower saw.
 #[tokio::test]
@@ -181,12 +284,12 @@ async fn a_server_that_lost_changes_is_noticed() {
     server.command(&["XADD", log, first[0], first[1], first[2]]);
     store.wait(&lost).await;
     let changes = store.changes(&lost, 10).await;
-    assert_eq!(changes, Ok(Changes::TooOld), "it has an older revision");
+    assert_eq!(changes, Ok(Changes::Lost), "it has an older revision");
     for number in 3..=5 {
         apply(&store, &[put(&id, rate(number), None)]).await;
     }
     let changes = store.changes(&lost, 10).await;
-    assert_eq!(changes, Ok(Changes::TooOld), "it has the revision again");
+    assert_eq!(changes, Ok(Changes::Lost), "it has the revision again");
     follower.follow(&store).await;
     assert_eq!(follower.overrides()[0].numbers, rate(5));
 
@@ -203,7 +306,7 @@ async fn a_server_that_lost_changes_is_noticed() {
     store.wait(&lost).await;
     assert_eq!(
         store.changes(&lost, 10).await,
-        Ok(Changes::TooOld),
+        Ok(Changes::Lost),
         "it is empty"
     );
     follower.follow(&store).await;
@@ -215,7 +318,7 @@ async fn a_server_that_lost_changes_is_noticed() {
         apply(&store, &[put(&id, rate(number), None)]).await;
     }
     let changes = store.changes(&lost, 10).await;
-    assert_eq!(changes, Ok(Changes::TooOld), "it is another store");
+    assert_eq!(changes, Ok(Changes::Lost), "it is another store");
     follower.follow(&store).await;
     assert_eq!(follower.overrides()[0].numbers, rate(9));
 }

@@ -16,6 +16,7 @@ use super::reply;
 use crate::access::Role;
 use crate::envoy::XdsLimits;
 use crate::outage::{self, OutageEffects};
+use crate::overrides::{USUAL, names_behind};
 use crate::shared::Shared;
 use quell_host::stored_rules::StoredRules;
 
@@ -307,28 +308,63 @@ struct OverridesHealthBody {
     /// out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     behind_ms: Option<u64>,
+    /// True if their store is empty, and had what is in force here: that stays until something is written to it. Left
+    /// out if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    emptied: bool,
+    /// Times since the start that the store was found to have lost changes: it was restored, failed over or emptied, or
+    /// is another one. Left out if there were none.
+    #[serde(skip_serializing_if = "is_zero")]
+    times_lost: u64,
+    /// The name of this server among those that follow the store; left out if no other server can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    /// Servers that follow the store, this one among them; left out if the store does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<usize>,
+    /// The names of the servers that lack something for more than a second, at most 100; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    servers_behind: Vec<String>,
     /// Reasons why their store cannot be read, and since when; those in force stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<Failure>,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl OverridesHealthBody {
-    fn new(shared: &Shared) -> Option<Self> {
-        /// Changes are in force everywhere within so long.
-        const USUAL: Duration = Duration::from_secs(1);
+    async fn new(shared: &Shared) -> Option<Self> {
         let overrides = &shared.overrides;
         let behind = overrides.behind(shared.limiter.now().monotonic);
-        let body = Self {
+        let mut body = Self {
             keys: shared.limiter.override_count(),
             revision: overrides.position().revision(),
             behind_ms: (behind > USUAL).then(|| reply::milliseconds(behind)),
+            emptied: shared.has_emptied_overrides(),
+            times_lost: overrides.times_lost(),
+            server: None,
+            servers: None,
+            servers_behind: Vec::new(),
             failure: overrides.attempts.failure(),
         };
-        (body.keys > 0 || !body.is_fine()).then_some(body)
+        let is_shown = body.keys > 0 || body.times_lost > 0 || !body.is_fine();
+        if is_shown && shared.config.store.is_some() {
+            body.server = Some(overrides.register.name().to_owned());
+            let servers = shared.servers_of_overrides().await;
+            body.servers = servers.as_ref().map(|servers| servers.len());
+            body.servers_behind = servers.map_or_else(Vec::new, |servers| names_behind(&servers));
+        }
+        is_shown.then_some(body)
     }
 
     const fn is_fine(&self) -> bool {
-        self.behind_ms.is_none() && self.failure.is_none()
+        self.behind_ms.is_none() && self.failure.is_none() && !self.emptied
     }
 
     /// Troubles, in sentences.
@@ -342,6 +378,12 @@ impl OverridesHealthBody {
             troubles.push(format!(
                 "changes of overrides are not in force here for {seconds} s"
             ));
+        }
+        if self.emptied {
+            troubles.push(
+                "the store of overrides is empty: those known here stay in force until something is written to it"
+                    .to_owned(),
+            );
         }
         troubles
     }
@@ -454,7 +496,7 @@ pub(super) async fn body(shared: &Shared) -> HealthBody {
     let certificates_failure = shared.health.certificates.failure();
     let envoy_secret_failure = shared.health.envoy_secret.failure();
     let snapshot_failure = shared.health.snapshot.failure();
-    let overrides = OverridesHealthBody::new(shared);
+    let overrides = OverridesHealthBody::new(shared).await;
     let decision_log_failing = shared.metrics.log_failing.get() > 0;
     let is_degraded = failure.is_some()
         || credentials_failure.is_some()

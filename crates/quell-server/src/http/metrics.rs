@@ -18,6 +18,7 @@ use super::reply::{self, RouteResult};
 use crate::access::Role;
 use crate::metrics::{ALLOWED, DENIED, Metrics, OUTCOMES, RuleTally, UNMATCHED, WOULD_REFUSE};
 use crate::outage::OutageEffects;
+use crate::overrides::USUAL;
 use crate::shared::Shared;
 use quell_host::refused_key::AD_HOC_RULE;
 
@@ -36,7 +37,7 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>, request: Request)
     let metrics = &shared.metrics;
     queries(&mut text, metrics);
     keys(&mut text, &shared).await;
-    overrides(&mut text, &shared);
+    overrides(&mut text, &shared).await;
     if let Some(store) = shared.limiter.store().shared() {
         shared_store(
             &mut text,
@@ -130,7 +131,7 @@ async fn keys(text: &mut MetricsText, shared: &Shared) {
     }
 }
 
-fn overrides(text: &mut MetricsText, shared: &Shared) {
+async fn overrides(text: &mut MetricsText, shared: &Shared) {
     let overrides = &shared.overrides;
     let behind = overrides.behind(shared.limiter.now().monotonic);
     numbers! { text:
@@ -138,6 +139,15 @@ fn overrides(text: &mut MetricsText, shared: &Shared) {
         "quell_overrides_revision gauge The revision of the store of overrides up to which everything is in force here." = overrides.position().revision();
         "quell_overrides_behind_seconds gauge For how long the store of overrides has had, or may have had, what is not in force here; 0: nothing is missing." = Seconds(behind);
         "quell_overrides_swept_total counter Overrides that this server deleted a week after their end." = overrides.swept.load(Relaxed);
+        "quell_overrides_emptied gauge 1 if the store of overrides is empty and had what is in force here, which stays until something is written to it." = u8::from(shared.has_emptied_overrides());
+        "quell_overrides_lost_total counter Times that the store of overrides was found to have lost changes: it was restored, failed over or emptied, or is another one." = overrides.times_lost();
+    }
+    if let Some(servers) = shared.servers_of_overrides().await {
+        let behind = servers.iter().filter(|server| server.behind > USUAL);
+        numbers! { text:
+            "quell_overrides_servers gauge Servers that follow the store of overrides." = servers.len();
+            "quell_overrides_servers_behind gauge Servers that have lacked changes of overrides for more than a second." = behind.count();
+        }
     }
 }
 

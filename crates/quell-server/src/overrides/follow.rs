@@ -1,12 +1,15 @@
 //! Follow: what the store of overrides has comes into force here.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quell::override_store::{
-    AppliedChange, Changes, Cursor, MAX_OVERRIDE_PAGE, OverrideStoreError,
+    AppliedChange, Changes, Cursor, MAX_OVERRIDE_PAGE, OverrideStoreError, Position,
 };
 use quell_host::task;
+use tokio::time::{sleep, timeout};
 
 use super::{keys_of, reader};
 use crate::shared::Shared;
@@ -18,13 +21,21 @@ const CHANGES: usize = 1_000;
 /// is not fine, so it asks about as often.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
+/// Interval at which a server reports how far it is while it reads, or waits to try again.
+const REPORT: Duration = Duration::from_millis(500);
+
+/// Longest time for which a server that stops waits until the store has taken it off the register.
+const LEAVE: Duration = Duration::from_secs(1);
+
 /// Longest time for which the start of a server waits for its overrides.
 const FIRST: Duration = Duration::from_secs(10);
 
 /// Brings the overrides into force before the server answers. If their store does not answer, the numbers of the rules
 /// apply until it does.
 pub(crate) async fn load(shared: &Arc<Shared>) {
-    let loaded = tokio::time::timeout(FIRST, catch_up(shared)).await;
+    // It is registered before it answers, so that who waits for all servers waits for it.
+    let load = async { tokio::join!(report(shared), reporting(shared, catch_up(shared))).1 };
+    let loaded = timeout(FIRST, load).await;
     let loaded = loaded.unwrap_or_else(|_| {
         let reason = format!("no answer in {} s", FIRST.as_secs());
         Err(OverrideStoreError::NoAnswer(reason))
@@ -55,7 +66,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
             }
             catch_up(&shared).await
         };
-        match caught_up.await {
+        match reporting(&shared, caught_up).await {
             Ok(()) => {
                 (pause, lists) = (RETRY.0, false);
                 *overrides.behind.lock() = None;
@@ -64,17 +75,50 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
                 }
                 let seen = overrides.position();
                 tokio::select! {
-                    () = overrides.store().wait(&seen) => {}
+                    () = overrides.store().wait_as(overrides.register.name(), &seen) => {}
                     () = overrides.list_again.notified() => lists = true,
                 }
                 fall_behind(&shared);
             }
             Err(error) => {
                 fail(&shared, &error);
-                tokio::time::sleep(pause).await;
+                reporting(&shared, sleep(pause)).await;
                 pause = RETRY.1.min(pause * 2);
             }
         }
+    }
+}
+
+/// Takes this server off the register, since it stops.
+pub(crate) async fn leave(shared: &Shared) {
+    let overrides = &shared.overrides;
+    let leave = overrides.store().leave(overrides.register.name());
+    // One that cannot say so is forgotten some seconds later.
+    timeout(LEAVE, leave).await.ok();
+}
+
+/// Reports how far this server is.
+async fn report(shared: &Shared) {
+    let overrides = &shared.overrides;
+    let behind = overrides.behind(shared.limiter.now().monotonic);
+    let (name, seen) = (overrides.register.name(), overrides.position());
+    // The next report says as much.
+    overrides.store().report(name, &seen, behind).await.ok();
+}
+
+/// Goes on with some work, and reports meanwhile how far this server is.
+async fn reporting<T>(shared: &Shared, work: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        done = work => done,
+        never = report_for_ever(shared) => match never {},
+    }
+}
+
+async fn report_for_ever(shared: &Shared) -> Infallible {
+    loop {
+        sleep(REPORT).await;
+        report(shared).await;
     }
 }
 
@@ -101,7 +145,21 @@ async fn catch_up(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
     loop {
         let seen = overrides.position();
         match overrides.store().changes(&seen, CHANGES).await? {
-            Changes::TooOld => list(shared).await?,
+            Changes::TooOld => {
+                let (keys, was_emptied) = (
+                    shared.limiter.override_count(),
+                    shared.has_emptied_overrides(),
+                );
+                list(shared).await?;
+                if was_emptied {
+                    tell_replaced(shared, &seen, keys);
+                }
+            }
+            Changes::Lost => {
+                let keys = shared.limiter.override_count();
+                list(shared).await?;
+                tell_lost(shared, &seen, keys);
+            }
             Changes::Since {
                 changes,
                 position,
@@ -132,17 +190,53 @@ async fn apply(shared: &Arc<Shared>, changes: Vec<AppliedChange>) {
     work.await;
 }
 
+/// Tells that the store lost changes that this server had seen.
+fn tell_lost(shared: &Shared, before: &Position, keys_before: usize) {
+    shared.overrides.lost.fetch_add(1, Ordering::Relaxed);
+    if shared.has_emptied_overrides() {
+        tracing::warn!(
+            keys = keys_before,
+            revision = before.revision(),
+            "the store of overrides is empty: those known here stay in force until something is written to it; \
+             import them again in one batch"
+        );
+    } else {
+        tell_replaced(shared, before, keys_before);
+    }
+}
+
+/// Tells that numbers which were in force here are replaced by those of a store that does not know them.
+fn tell_replaced(shared: &Shared, before: &Position, keys_before: usize) {
+    let keys = shared.limiter.override_count();
+    let (had, has) = (before.revision(), shared.overrides.position().revision());
+    tracing::warn!(
+        keys_before,
+        keys,
+        revision_before = had,
+        revision = has,
+        "the store of overrides lost changes, or is another one: what it has now is in force"
+    );
+}
+
 /// Reads all overrides, and drops those that are gone.
 async fn list(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
-    let overrides = &shared.overrides;
-    let position = overrides.store().position().await?;
+    let store = shared.overrides.store();
+    loop {
+        let position = store.position().await?;
+        if list_from(shared, &position).await? {
+            shared.overrides.seen.send_replace(position);
+            return Ok(());
+        }
+    }
+}
+
+/// Reads all overrides of a store that was at `begin`. Returns false, and drops none, if it lost changes meanwhile.
+async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, OverrideStoreError> {
+    let store = shared.overrides.store();
     let mut list = shared.limiter.list_overrides();
     let mut after: Option<Cursor> = None;
     loop {
-        let page = overrides
-            .store()
-            .all(after.as_ref(), MAX_OVERRIDE_PAGE)
-            .await?;
+        let page = store.all(after.as_ref(), MAX_OVERRIDE_PAGE).await?;
         let own = Arc::clone(shared);
         let work = task::run_blocking(move || {
             let (rules, fields) = (own.limiter.rules(), own.overrides.fields());
@@ -154,7 +248,7 @@ async fn list(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
             (list, page.next)
         });
         let Some((part, next)) = work.await else {
-            return Ok(());
+            return Ok(true);
         };
         list = part;
         match next {
@@ -162,7 +256,13 @@ async fn list(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
             None => break,
         }
     }
-    task::run_blocking(move || list.end()).await;
-    overrides.seen.send_replace(position);
-    Ok(())
+    let end = store.position().await?;
+    if end.identity() != begin.identity() || end.revision() < begin.revision() {
+        return Ok(false);
+    }
+    // A store that was never written to, or was emptied, says of nothing that it is gone.
+    if !begin.identity().is_empty() {
+        task::run_blocking(move || list.end()).await;
+    }
+    Ok(true)
 }

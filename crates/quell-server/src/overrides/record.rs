@@ -33,6 +33,7 @@ pub(crate) fn record_body(record: &StoredOverride, in_force: bool) -> OverrideRe
         at: (record.at != Wall::ORIGIN).then(|| instant_text(record.at)),
         revision: record.revision,
         in_force,
+        servers: None,
     }
 }
 

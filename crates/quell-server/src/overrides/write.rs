@@ -14,10 +14,11 @@ use quell_core::descriptor::Descriptor;
 use quell_core::limit::Limit;
 use quell_core::rule::{CalendarEdges as _, DescriptorReader, Effect, StoredEffect};
 use quell_core::time::{Now, Wall};
-
+use quell_protocol::http::OverrideServersBody;
 use quell_rules::{StoredFields, wrong_address};
+use tokio::time::Instant;
 
-use super::{rules_of, text_of};
+use super::{has_seen, rules_of, text_of};
 use crate::shared::Shared;
 
 /// What becomes of the window, or the use, that a key has when its numbers change.
@@ -271,27 +272,65 @@ fn prorate(
     })
 }
 
+/// Changes that were made.
+#[derive(Debug)]
+pub(crate) struct ChangedOverrides {
+    /// The revision of each; `None` where there was nothing to delete.
+    pub(crate) revisions: Vec<Option<u64>>,
+    /// The position of the store.
+    pub(crate) position: Position,
+    /// Whether this server has them.
+    pub(crate) is_here: bool,
+    /// The servers that have them, if the caller waits for all.
+    pub(crate) servers: Option<OverrideServersBody>,
+}
+
 impl Shared {
-    /// Makes all changes of overrides or none, and waits until they are in force here: for at most `most`, or a second.
-    /// Returns their revisions, and the position of the store.
+    /// Makes all changes of overrides or none, and waits until they are in force: on all servers for at most `most`, or
+    /// here for a second.
     pub(crate) async fn change_overrides(
         &self,
         changes: &[Change],
         most: Option<Duration>,
-    ) -> Result<(Vec<Option<u64>>, Position), OverrideProblem> {
+    ) -> Result<ChangedOverrides, OverrideProblem> {
         /// Usual wait until this server has what it wrote: it does not answer by older numbers then.
         const IN_FORCE: Duration = Duration::from_secs(1);
-        match self.overrides.store().apply(changes).await? {
+        let overrides = &self.overrides;
+        let before = overrides.position();
+        match overrides.store().apply(changes).await? {
             ApplyOutcome::Applied {
                 revisions,
                 position,
             } => {
-                let newest = revisions.iter().flatten().max();
-                if let Some(newest) = newest {
-                    let most = most.unwrap_or(IN_FORCE);
-                    self.overrides.wait_for(*newest, most).await;
-                }
-                Ok((revisions, position))
+                let made = Instant::now();
+                let Some(newest) = revisions.iter().flatten().max().copied() else {
+                    return Ok(ChangedOverrides {
+                        revisions,
+                        position,
+                        is_here: true,
+                        servers: None,
+                    });
+                };
+                let change = (&position, newest);
+                let own = overrides.wait_for(change, &before, most.unwrap_or(IN_FORCE));
+                let is_here = own.await;
+                let servers = match most {
+                    Some(most) => {
+                        let is_here = || has_seen(&overrides.position(), change, &before);
+                        let register = &overrides.register;
+                        let store = overrides.store();
+                        let wait =
+                            register.wait_for_all(store, (newest, made), is_here, made + most);
+                        wait.await
+                    }
+                    None => None,
+                };
+                Ok(ChangedOverrides {
+                    revisions,
+                    position,
+                    is_here,
+                    servers,
+                })
             }
             ApplyOutcome::Conflict { index, current } => {
                 Err(OverrideProblem::Conflict { index, current })

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{Answer, Fixture, eventually, replace, store_settings};
 
 mod followers;
+mod servers;
 
 const RULES: &str = "
 domain: shop

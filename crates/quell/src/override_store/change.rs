@@ -73,6 +73,9 @@ pub enum Changes {
     },
     /// The store does not know the changes since: list all overrides.
     TooOld,
+    /// The same, and the store does not have the change of the position: it lost changes, was restored from an older
+    /// copy, or is another one. A store that cannot tell answers [`Changes::TooOld`].
+    Lost,
 }
 
 impl Change {

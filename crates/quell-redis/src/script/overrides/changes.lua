@@ -2,16 +2,18 @@
 -- KEYS: the head, the log.
 -- ARGV: the revision, the tag and the identity of the position, how many changes are read, and how many bytes.
 -- Returns the newest revision, the id of the last change that was read ('' for none), and the JSON of each change that
--- no later one made needless; nothing if the log does not know the position.
+-- no later one made needless; nothing if the log begins after the position; 'lost' if the store never had the position,
+-- or has lost it.
 local prefix = string.sub(KEYS[1], 1, -5)
 local head = redis.call('GET', KEYS[1])
 if not head then
   if ARGV[3] == '' and ARGV[1] == '0' then return {'0', ''} end
-  return {}
+  return {'lost'}
 end
 local newest, _, identity = string.match(head, '^(%d+) (%d+) (%w+)$')
 if not newest then error('QUELLFOREIGN the head of overrides') end
-if identity ~= ARGV[3] or tonumber(newest) < tonumber(ARGV[1]) then return {} end
+if ARGV[3] == '' then return {} end
+if identity ~= ARGV[3] or tonumber(newest) < tonumber(ARGV[1]) then return {'lost'} end
 local since, from = ARGV[1] .. '-' .. ARGV[2], 2
 local entries
 if ARGV[1] == '0' then
@@ -20,7 +22,12 @@ if ARGV[1] == '0' then
   if entries[1] and not string.find(entries[1][1], '^1%-') then return {} end
 else
   entries = redis.call('XRANGE', KEYS[2], since, '+', 'COUNT', ARGV[4] + 1)
-  if not entries[1] or entries[1][1] ~= since then return {} end
+  if not entries[1] or entries[1][1] ~= since then
+    local first = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', '1')[1]
+    -- The log has, or had, another change in its place.
+    if first and tonumber(string.match(first[1], '^(%d+)')) <= tonumber(ARGV[1]) then return {'lost'} end
+    return {}
+  end
 end
 local reply, bytes = {newest, ''}, 0
 for i = from, #entries do

@@ -55,7 +55,8 @@ fn domain() -> Value {
 }
 
 fn wait() -> Value {
-    let about = "For how long to wait until the change is in force, such as 1s; at most 10s.";
+    let about = "For how long to wait until all servers have the change, such as 1s; at most 10s. Without it, this \
+        server is waited for, for a second.";
     parameter("wait", about, text())
 }
 

@@ -21,7 +21,8 @@ use crate::access::Caller;
 use crate::http::caller::{address, caller_of_either};
 use crate::http::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::overrides::{
-    ChangeMode, MemberMistake, OverrideProblem, OverrideRequest, WhichOverride, take_text,
+    ChangeMode, ChangedOverrides, MemberMistake, OverrideProblem, OverrideRequest, WhichOverride,
+    take_text,
 };
 use crate::shared::Shared;
 
@@ -54,7 +55,12 @@ pub(in crate::http) async fn batch(
     let batch = batch.map_err(wrong_lines)?;
     let audit = Audit::new(&shared, &caller, from);
     let changed = shared.change_overrides(&batch.changes, wait).await;
-    let (revisions, position) = match changed {
+    let ChangedOverrides {
+        revisions,
+        position,
+        is_here,
+        servers,
+    } = match changed {
         Ok(changed) => changed,
         Err(error) => {
             if is_unconfirmed(&error) {
@@ -76,10 +82,8 @@ pub(in crate::http) async fn batch(
         changed: set + deleted,
         skipped: batch.skipped,
         revision: newest.unwrap_or_else(|| position.revision()),
-        in_force: shared
-            .overrides
-            .wait_for(newest.unwrap_or(0), Duration::ZERO)
-            .await,
+        in_force: is_here,
+        servers,
     }))
 }
 
@@ -356,7 +360,7 @@ impl Line {
             Some(Value::Bool(true)) => true,
             Some(_) => return Err(MemberMistake::new("delete", "write true, or leave it out")),
         };
-        for of_lists in ["by", "at", "in_force"] {
+        for of_lists in ["by", "at", "in_force", "servers"] {
             members.remove(of_lists);
         }
         Ok(Self {

@@ -135,7 +135,7 @@ impl Subscriber {
             return text;
         };
         match store.changes(since, CHANGES).await.ok()? {
-            Changes::TooOld => {
+            Changes::TooOld | Changes::Lost => {
                 self.since = None;
                 Some(String::new())
             }

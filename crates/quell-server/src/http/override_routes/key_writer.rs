@@ -77,7 +77,7 @@ impl<'a> KeyWriter<'a> {
             let before = before.as_ref();
             self.audit.note(&record.id, before, Some(record), revision);
         };
-        let (revisions, _) = match changed {
+        let changed = match changed {
             Ok(changed) => changed,
             Err(error) => {
                 if is_unconfirmed(&error) {
@@ -86,14 +86,23 @@ impl<'a> KeyWriter<'a> {
                 return Err(problem(error).into());
             }
         };
-        record.revision = revisions.first().copied().flatten().unwrap_or_default();
+        record.revision = changed
+            .revisions
+            .first()
+            .copied()
+            .flatten()
+            .unwrap_or_default();
         let revision = record.revision;
         note(&record, Some(revision));
         if mode == ChangeMode::Restart {
             restart(shared, &record.id, revision).await?;
         }
-        let in_force = shared.has_in_force(&record, shared.limiter.now().wall);
-        Ok((record_body(&record, in_force), before.is_none()))
+        let in_force = changed.is_here && shared.has_in_force(&record, shared.limiter.now().wall);
+        let body = OverrideRecordBody {
+            servers: changed.servers,
+            ..record_body(&record, in_force)
+        };
+        Ok((body, before.is_none()))
     }
 
     /// Deletes the overrides of the key, or the one that its address names.
@@ -128,8 +137,8 @@ impl<'a> KeyWriter<'a> {
             })
             .collect();
         let changed = shared.change_overrides(&changes, key.wait).await;
-        let (revisions, position) = match changed {
-            Ok((revisions, position)) => (revisions, position),
+        let changed = match changed {
+            Ok(changed) => changed,
             Err(error) => {
                 if is_unconfirmed(&error) {
                     for (id, record) in &before {
@@ -139,14 +148,16 @@ impl<'a> KeyWriter<'a> {
                 return Err(problem(error).into());
             }
         };
-        for ((id, record), revision) in before.iter().zip(&revisions) {
+        let revisions = &changed.revisions;
+        for ((id, record), revision) in before.iter().zip(revisions) {
             if revision.is_some() {
                 self.audit.note(id, record.as_ref(), None, *revision);
             }
         }
         Ok(DeletedOverridesBody {
             deleted: revisions.iter().flatten().count(),
-            revision: position.revision(),
+            revision: changed.position.revision(),
+            servers: changed.servers,
         })
     }
 }
