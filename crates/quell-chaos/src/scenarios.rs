@@ -177,7 +177,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
                   that was acknowledged is there afterwards, unless the fail-over lost it, and each server tells that; \
                   all servers decide by what the store has, and at any time by numbers that somebody had written; \
                   what an empty store had stays in force, and is told, until something is written to it",
-        seconds: 15,
+        seconds: 18,
         is_alone: false,
         run: |rng| Box::pin(stored_overrides::run(rng)),
     },

@@ -48,11 +48,14 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a waiting follower asks for the head: a thousand of them send seven thousand cheap calls a second.
 const POLL: Duration = Duration::from_millis(150);
 
-/// Polls of which one reports as well where nothing changes: a follower that is not heard of for a second is taken to
-/// be behind.
+/// Polls of the head of which one reports as well where nothing changes: a follower that is not heard of for a second
+/// may be behind.
 const POLLS_PER_REPORT: u32 = 3;
 
-/// The same while there is no answer.
+/// The same while nothing was ever written to the store: it costs those little who have no overrides.
+const POLLS_PER_REPORT_OF_NOTHING: u32 = 20;
+
+/// Interval at which it asks while there is no answer.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Changes that the log keeps, or some more: at 1,000 a second a follower may be away for a minute and a half, and they
@@ -90,6 +93,15 @@ impl RedisOverrides {
         }
     }
 
+    /// The same, with calls that may take so long: [`new`](Self::new) gives them 5 s.
+    #[must_use]
+    pub fn with_timeout(url: &StoreUrl, timeout: Duration) -> Self {
+        Self {
+            link: Link::new(url, timeout),
+            ..Self::new(url)
+        }
+    }
+
     /// The same with a log of at least so many changes. Default: 100,000.
     #[must_use]
     pub const fn with_log(mut self, changes: u64) -> Self {
@@ -104,9 +116,20 @@ impl RedisOverrides {
         self
     }
 
+    /// Sends a command. A connection without an answer is given up: nothing may ever come back on it, and a follower
+    /// polls so often that it is never quiet.
+    async fn call(&self, command: Command) -> Result<Value, Failure> {
+        let key = head_key();
+        let answer = self.link.call(key.as_bytes(), command).await;
+        if let Err(Failure::Unknown(_) | Failure::Unreachable(_)) = &answer {
+            self.link.hang_up(&self.link.endpoint_of(key.as_bytes()));
+        }
+        answer
+    }
+
     /// Sends a command that writes nothing.
     async fn read(&self, command: Command) -> Result<Value, OverrideStoreError> {
-        let answer = self.link.call(head_key().as_bytes(), command).await;
+        let answer = self.call(command).await;
         answer.map_err(|failure| OverrideStoreError::NoAnswer(failure.to_string()))
     }
 
@@ -136,8 +159,12 @@ impl RedisOverrides {
 
     /// Polls the head until it is another than `seen`, or does not answer. A follower with a name reports as well.
     async fn poll(&self, follower: Option<&str>, seen: &Position) {
+        let polls = match seen.identity().is_empty() {
+            true => POLLS_PER_REPORT_OF_NOTHING,
+            false => POLLS_PER_REPORT,
+        };
         for poll in 0_u32.. {
-            let reports = follower.filter(|_| poll % POLLS_PER_REPORT == 0);
+            let reports = follower.filter(|_| poll % polls == 0);
             let noted = match reports {
                 Some(follower) => self.note(follower, seen, Duration::ZERO).await.ok(),
                 None => None,
@@ -205,8 +232,7 @@ impl RedisOverrides {
         let tag = Position::random_tag()?;
         let arguments = encode::batch(changes, tag, (self.log, self.max))?;
         let command = APPLY_OVERRIDES.command(&keys(), &arguments);
-        let answer = self.link.call(head_key().as_bytes(), command).await;
-        let answer = answer.map_err(|failure| match failure {
+        let answer = self.call(command).await.map_err(|failure| match failure {
             Failure::Unknown(_) => OverrideStoreError::Unknown(failure.to_string()),
             _ => OverrideStoreError::NoAnswer(failure.to_string()),
         })?;

@@ -15,7 +15,7 @@ use crate::rng::Rng;
 pub(super) const TENANTS: usize = 24;
 
 /// Writers, each of which has its own tenants.
-const WRITERS: usize = 4;
+pub(super) const WRITERS: usize = 8;
 
 /// The limit of the rule.
 pub(super) const BASE: u64 = 7;
@@ -185,7 +185,7 @@ impl History {
             });
             ensure!(is_honest, "{decision:?} is by {write:?}");
         }
-        ensure!(decisions.len() > 100, "{} decisions", decisions.len());
+        ensure!(decisions.len() > 20, "{} decisions", decisions.len());
         Ok(format!("{} decisions", decisions.len()))
     }
 }

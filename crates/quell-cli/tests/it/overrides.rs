@@ -134,6 +134,31 @@ fn an_override_is_set_shown_and_deleted() {
 
 /// A support desk sees who gave a plan to all rules of a tenant, and why.
 #[test]
+fn a_change_that_waits_says_how_many_servers_have_it() {
+    let shop = Shop::new();
+    let key = ["shop", "api", "-e", "tenant=acme"];
+    let told = shop.good(&[&["set"], &key[..], &["rate=200/h", "--wait", "5s"]].concat());
+    assert!(told.ends_with(", on 1 of 1 server\n"), "{told}");
+    let told = shop.good(&[&["delete"], &key[..], &["--wait", "5s"]].concat());
+    assert!(told.ends_with(", on 1 of 1 server\n"), "{told}");
+    let file = shop.folder.write(
+        "f.csv",
+        "rule,tenant,rate\napi,a,1/h\napi,b,2/h\napi,c,3/h\n",
+    );
+    let import = ["import", "shop", &file, "--batch", "2", "--wait", "5s"];
+    let told = shop.json(&import);
+    assert_eq!(told["servers"], json!({"have": 1, "of": 1}), "{told}");
+    // Nothing is written, so nothing is waited for.
+    let told = shop.json(&import);
+    assert!(told.get("servers").is_none(), "{told}");
+    let told = shop.bad(
+        &[&["set"], &key[..], &["rate=1/h", "--wait", "soon"]].concat(),
+        2,
+    );
+    assert!(told.contains("--wait"), "{told}");
+}
+
+#[test]
 fn an_override_of_every_rule_says_why_for_each() {
     let shop = Shop::new();
     let of_all = ["set", "shop", "*", "-e", "tenant=acme"];

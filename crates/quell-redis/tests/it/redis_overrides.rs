@@ -9,6 +9,7 @@ use quell_redis::RedisOverrides;
 use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
+use crate::patience::until_it;
 use crate::server::Server;
 
 fn store(server: &Server) -> RedisOverrides {
@@ -381,6 +382,34 @@ async fn a_write_whose_answer_is_lost_is_told_as_unknown() {
         .await
         .unwrap_err();
     assert!(matches!(error, OverrideStoreError::Unknown(_)), "{error:?}");
+}
+
+/// Something on the way forgot the connection, or the machine at its other end is gone, and no packet says so: a
+/// follower, which asks all the time, finds another connection.
+#[tokio::test]
+async fn a_connection_that_is_silent_is_replaced() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let timeout = Duration::from_millis(300);
+    let store = RedisOverrides::with_timeout(&url.parse().unwrap(), timeout);
+    let begin = store.position().await.unwrap();
+    let follow = async {
+        loop {
+            store.wait_as("a", &begin).await;
+        }
+    };
+    let replaced = async {
+        // It was in use a moment ago, and always is.
+        proxy.set(Fault::Lose);
+        assert!(store.position().await.is_err());
+        proxy.set(Fault::None);
+        until_it("the store answers again", async || {
+            store.position().await.is_ok()
+        })
+        .await;
+    };
+    tokio::select! { () = follow => {}, () = replaced => {} }
 }
 
 #[tokio::test]
