@@ -248,7 +248,7 @@ pub async fn answer(
                     position: position.to_string(),
                     newest,
                 }),
-                Ok(Changes::TooOld) => Answer::TooOld(true),
+                Ok(Changes::TooOld | Changes::Lost) => Answer::TooOld(true),
                 Err(error) => failed(error),
             }
         }

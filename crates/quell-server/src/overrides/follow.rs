@@ -151,8 +151,10 @@ async fn catch_up(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
                     shared.has_emptied_overrides(),
                 );
                 list(shared).await?;
-                if was_emptied {
-                    tell_replaced(shared, &seen, keys);
+                match (was_emptied, shared.has_emptied_overrides()) {
+                    (true, false) => tell_replaced(shared, &seen, keys),
+                    (false, true) => tell_lost(shared, &seen, keys),
+                    _ => {}
                 }
             }
             Changes::Lost => {

@@ -314,7 +314,8 @@ impl Shared {
                 let change = (&position, newest);
                 let own = overrides.wait_for(change, &before, most.unwrap_or(IN_FORCE));
                 let is_here = own.await;
-                let servers = match most {
+                // The nodes of a fleet do not say how far they are.
+                let servers = match most.filter(|_| self.node.is_none()) {
                     Some(most) => {
                         let is_here = || has_seen(&overrides.position(), change, &before);
                         let register = &overrides.register;
