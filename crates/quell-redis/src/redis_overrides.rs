@@ -20,9 +20,9 @@
 use std::time::Duration;
 
 use quell::override_store::{
-    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, FOLLOWER_LIFE, Follower, MAX_OVERRIDE_PAGE,
-    MAX_OVERRIDE_PAGE_BYTES, OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page,
-    Position, Reply, StoredOverride, Waiting, check_batch,
+    ApplyOutcome, Change, Changes, Cursor, DEFAULT_MAX_OVERRIDES, FOLLOWER_LIFE, Follower,
+    MAX_OVERRIDE_PAGE, MAX_OVERRIDE_PAGE_BYTES, OverrideFilter, OverrideId, OverrideStore,
+    OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting, check_batch,
 };
 use quell_core::time::Wall;
 use tokio::time::sleep;

@@ -33,6 +33,9 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Brings the overrides into force before the server answers. If their store does not answer, the numbers of the rules
 /// apply until it does.
 pub(crate) async fn load(shared: &Arc<Shared>) {
+    // They are listed here, so the rules that just came into force are no reason to list them once more.
+    let asked = shared.overrides.list_again.notified();
+    timeout(Duration::ZERO, asked).await.ok();
     // It is registered before it answers, so that who waits for all servers waits for it.
     let load = async { tokio::join!(report(shared), reporting(shared, catch_up(shared))).1 };
     let loaded = timeout(FIRST, load).await;
