@@ -35,6 +35,7 @@ use crate::budget::{Budget, Budgeted, HEAD, Unread, no_room};
 use crate::gate::{Credentials, Gate, Identity, Peer, Permission};
 use crate::leader::{Outbox, Service};
 use crate::name::CoordinatorName;
+use crate::override_register::RegisteredOverrides;
 use crate::rule_distribution::MAX_JUDGED;
 
 /// Longest time for a stream to name its member.
@@ -85,10 +86,23 @@ pub struct FleetService {
 /// The stored overrides that a coordinator keeps for its nodes.
 #[derive(Clone, Debug)]
 pub struct KeptOverrides {
+    store: Arc<RegisteredOverrides>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl KeptOverrides {
+    /// Those of a store; calls that wait end when `phase` says that the coordinator stops.
+    #[must_use]
+    pub fn new(store: Arc<dyn OverrideStore>, phase: watch::Receiver<Phase>) -> Self {
+        let store = Arc::new(RegisteredOverrides::new(store));
+        Self { store, phase }
+    }
+
     /// The store.
-    pub store: Arc<dyn OverrideStore>,
-    /// Whether the coordinator runs: calls that wait end when it stops.
-    pub phase: watch::Receiver<Phase>,
+    #[must_use]
+    pub fn store(&self) -> &dyn OverrideStore {
+        &*self.store
+    }
 }
 
 /// The joins of each credential.

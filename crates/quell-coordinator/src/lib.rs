@@ -46,6 +46,7 @@ pub mod listen;
 mod member_reports;
 pub mod metrics;
 pub mod name;
+mod override_register;
 pub mod report;
 pub mod rule_distribution;
 mod rule_follower;

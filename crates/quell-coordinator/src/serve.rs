@@ -88,10 +88,7 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
     let (phase, stopped) = watch::channel(Phase::Running);
     let mut serving = JoinSet::new();
     let overrides = config.store.overrides(&config.access.fleet)?;
-    let overrides = overrides.map(|store| KeptOverrides {
-        store,
-        phase: stopped.clone(),
-    });
+    let overrides = overrides.map(|store| KeptOverrides::new(store, stopped.clone()));
     let attend = FleetService::server(
         leader.service(),
         Arc::<CoordinatorAuth>::clone(&auth),
@@ -108,12 +105,12 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
         &mut serving,
     );
     let mut following = follow(&rules, of_rules, &auth, &leader);
-    if let Some(KeptOverrides { store, .. }) = overrides {
+    if let Some(overrides) = overrides {
         let service = leader.service();
         task::spawn_in(&mut following, async move {
             // One of the coordinators is enough.
             let now = || service.leads().then(|| now().wall);
-            override_sweep::sweep_ended(&*store, now, |_| {}).await;
+            override_sweep::sweep_ended(overrides.store(), now, |_| {}).await;
         });
     }
     Ok(CoordinatorServer {

@@ -631,7 +631,7 @@ pub struct NodeFile {
 /// JSON, so that none takes much more memory than the bytes that it came in.
 #[derive(Clone, PartialEq, Message)]
 pub struct OverrideCall {
-    #[prost(oneof = "override_call::Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "override_call::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: Option<override_call::Kind>,
 }
 
@@ -657,7 +657,30 @@ pub mod override_call {
         /// To be answered when there is another position than this one.
         #[prost(string, tag = "6")]
         Wait(String),
+        /// The same, of a follower that is registered meanwhile.
+        #[prost(message, tag = "7")]
+        WaitAs(super::OverrideFollower),
+        #[prost(message, tag = "8")]
+        Report(super::OverrideFollower),
+        /// The name of a follower that stops.
+        #[prost(string, tag = "9")]
+        Leave(String),
+        /// Which followers are there?
+        #[prost(bool, tag = "10")]
+        Followers(bool),
     }
+}
+
+/// How far a follower is.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct OverrideFollower {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub position: String,
+    /// For how long it has lacked something.
+    #[prost(uint64, tag = "3")]
+    pub behind_ms: u64,
 }
 
 /// Which overrides are listed.
@@ -691,7 +714,10 @@ pub struct OverridesSince {
 /// The answer to an [`OverrideCall`].
 #[derive(Clone, PartialEq, Message)]
 pub struct OverrideAnswer {
-    #[prost(oneof = "override_answer::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(
+        oneof = "override_answer::Kind",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10"
+    )]
     pub kind: Option<override_answer::Kind>,
 }
 
@@ -714,11 +740,16 @@ pub mod override_answer {
         Conflict(super::OverrideConflict),
         #[prost(message, tag = "6")]
         Changes(super::OverrideChanges),
-        /// The changes since are not known any more.
+        /// The changes since are not known; true if the store lost some.
         #[prost(bool, tag = "7")]
-        TooOld(bool),
+        Gone(bool),
         #[prost(message, tag = "8")]
         Failed(super::OverrideFailure),
+        #[prost(bool, tag = "9")]
+        Done(bool),
+        /// Followers, one on each line: the revision that it has, for how many ms it has lacked something, and its name.
+        #[prost(string, tag = "10")]
+        Followers(String),
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::override_store::{
-    AppliedChange, ApplyOutcome, Change, Changes, Cursor, MAX_OVERRIDE_BATCH, OverrideFilter,
-    OverrideId, OverrideStore, OverrideStoreError, Page, Position, RuleFilter, StoredOverride,
+    AppliedChange, ApplyOutcome, Change, Changes, Cursor, Follower, MAX_OVERRIDE_BATCH,
+    OverrideFilter, OverrideId, OverrideStore, OverrideStoreError, Page, Position, RuleFilter,
+    StoredOverride,
 };
 
 use crate::proto;
@@ -18,6 +19,9 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
 /// The longest text of one position.
 const MAX_POSITION: usize = 128;
+
+/// The longest name of a follower, in bytes.
+const MAX_FOLLOWER: usize = 128;
 
 /// Every rule, in a list of those for every rule.
 const STAR: &str = "*";
@@ -101,6 +105,16 @@ pub fn since(position: &Position, most: usize) -> Call {
         position: position.to_string(),
         most: most as u64,
     })
+}
+
+/// How far a follower is, as a message.
+#[must_use]
+pub fn follower(name: &str, seen: &Position, behind: Duration) -> proto::OverrideFollower {
+    proto::OverrideFollower {
+        name: name.to_owned(),
+        position: seen.to_string(),
+        behind_ms: u64::try_from(behind.as_millis()).unwrap_or(u64::MAX),
+    }
 }
 
 /// The JSON of the deletion of an id, which has all of it.
@@ -193,7 +207,8 @@ pub async fn answer(
     store: &dyn OverrideStore,
     call: proto::OverrideCall,
 ) -> Result<proto::OverrideAnswer, WireOverridesError> {
-    let kind = match call.kind.ok_or(WireOverridesError::Kind)? {
+    let kind = call.kind.ok_or(WireOverridesError::Kind)?;
+    let kind = match kind {
         Call::Position(_) => position_of(store.position().await),
         Call::Get(id) => match store.get(&read_id(&id)?).await {
             Ok(stored) => Answer::Stored(stored.map_or_else(String::new, |one| one.to_json())),
@@ -215,27 +230,7 @@ pub async fn answer(
                 Err(error) => failed(error),
             }
         }
-        Call::Apply(changes) => {
-            let read = read_changes(&changes)?;
-            drop(changes);
-            match store.apply(&read).await {
-                Ok(ApplyOutcome::Applied {
-                    revisions,
-                    position,
-                }) => Answer::Applied(proto::OverridesApplied {
-                    revisions: revisions
-                        .into_iter()
-                        .map(Option::unwrap_or_default)
-                        .collect(),
-                    position: position.to_string(),
-                }),
-                Ok(ApplyOutcome::Conflict { index, current }) => {
-                    let index = index as u64;
-                    Answer::Conflict(proto::OverrideConflict { index, current })
-                }
-                Err(error) => failed(error),
-            }
-        }
+        Call::Apply(changes) => made(store, changes).await?,
         Call::Since(since) => {
             let position = read_position(&since.position)?;
             match store.changes(&position, most_of(since.most)).await {
@@ -248,7 +243,8 @@ pub async fn answer(
                     position: position.to_string(),
                     newest,
                 }),
-                Ok(Changes::TooOld | Changes::Lost) => Answer::TooOld(true),
+                Ok(Changes::TooOld) => Answer::Gone(false),
+                Ok(Changes::Lost) => Answer::Gone(true),
                 Err(error) => failed(error),
             }
         }
@@ -257,10 +253,79 @@ pub async fn answer(
             let waited = tokio::time::timeout(LONGEST_WAIT, store.wait(&seen)).await;
             // The same answer in time or not: who waited asks for the changes.
             waited.ok();
-            Answer::Position(seen.to_string())
+            Answer::Done(true)
+        }
+        Call::WaitAs(_) | Call::Report(_) | Call::Leave(_) | Call::Followers(_) => {
+            of_followers(store, kind).await?
         }
     };
     Ok(proto::OverrideAnswer { kind: Some(kind) })
+}
+
+/// Makes the changes of a call.
+async fn made(store: &dyn OverrideStore, changes: String) -> Result<Answer, WireOverridesError> {
+    let read = read_changes(&changes)?;
+    drop(changes);
+    Ok(match store.apply(&read).await {
+        Ok(ApplyOutcome::Applied {
+            revisions,
+            position,
+        }) => Answer::Applied(proto::OverridesApplied {
+            revisions: revisions
+                .into_iter()
+                .map(Option::unwrap_or_default)
+                .collect(),
+            position: position.to_string(),
+        }),
+        Ok(ApplyOutcome::Conflict { index, current }) => {
+            let index = index as u64;
+            Answer::Conflict(proto::OverrideConflict { index, current })
+        }
+        Err(error) => failed(error),
+    })
+}
+
+/// Answers a call of, or about, followers.
+async fn of_followers(store: &dyn OverrideStore, call: Call) -> Result<Answer, WireOverridesError> {
+    Ok(match call {
+        Call::WaitAs(follower) => {
+            let (seen, _) = read_follower(&follower)?;
+            let wait = store.wait_as(&follower.name, &seen);
+            tokio::time::timeout(LONGEST_WAIT, wait).await.ok();
+            Answer::Done(true)
+        }
+        Call::Report(follower) => {
+            let (seen, behind) = read_follower(&follower)?;
+            done(store.report(&follower.name, &seen, behind).await)
+        }
+        Call::Leave(name) => done(store.leave(&name).await),
+        Call::Followers(_) => match store.followers().await {
+            Ok(followers) => Answer::Followers(lines(followers.iter().map(|one| {
+                let (revision, behind) = (one.revision, one.behind.as_millis());
+                format!("{revision} {behind} {}", one.name)
+            }))),
+            Err(error) => failed(error),
+        },
+        _ => return Err(WireOverridesError::Kind),
+    })
+}
+
+/// The position of a follower, and for how long it has lacked something.
+fn read_follower(
+    follower: &proto::OverrideFollower,
+) -> Result<(Position, Duration), WireOverridesError> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic();
+    if follower.name.len() > MAX_FOLLOWER || !follower.name.bytes().all(is_plain) {
+        return Err(wrong(format!(
+            "the name of a follower has at most {MAX_FOLLOWER} characters, and no spaces"
+        )));
+    }
+    let behind = Duration::from_millis(follower.behind_ms);
+    Ok((read_position(&follower.position)?, behind))
+}
+
+fn done(done: Result<(), OverrideStoreError>) -> Answer {
+    done.map_or_else(failed, |()| Answer::Done(true))
 }
 
 fn most_of(most: u64) -> usize {
@@ -438,7 +503,8 @@ pub fn read_outcome(
 /// The failure that is told, or that it is no such answer.
 pub fn read_since(answer: proto::OverrideAnswer) -> Result<Changes, OverrideStoreError> {
     of_kind(answer, |kind| match kind {
-        Answer::TooOld(_) => Ok(Changes::TooOld),
+        Answer::Gone(true) => Ok(Changes::Lost),
+        Answer::Gone(false) => Ok(Changes::TooOld),
         Answer::Changes(since) => {
             let read = since.lines.lines();
             let read = read.map(|line| AppliedChange::from_json(line.as_bytes()).map_err(wrong));
@@ -447,6 +513,40 @@ pub fn read_since(answer: proto::OverrideAnswer) -> Result<Changes, OverrideStor
                 position: read_position(&since.position)?,
                 newest: since.newest,
             })
+        }
+        _ => Err(WireOverridesError::Kind),
+    })
+}
+
+/// Reads that something is done.
+///
+/// # Errors
+/// The failure that is told, or that it is no such answer.
+pub fn read_done(answer: proto::OverrideAnswer) -> Result<(), OverrideStoreError> {
+    of_kind(answer, |kind| match kind {
+        Answer::Done(_) => Ok(()),
+        _ => Err(WireOverridesError::Kind),
+    })
+}
+
+/// Reads followers.
+///
+/// # Errors
+/// The failure that is told, or that it is no such answer.
+pub fn read_followers(answer: proto::OverrideAnswer) -> Result<Vec<Follower>, OverrideStoreError> {
+    of_kind(answer, |kind| match kind {
+        Answer::Followers(lines) => {
+            let read = lines.lines().map(|line| {
+                let mut parts = line.splitn(3, ' ');
+                let mut part = || parts.next().ok_or_else(|| wrong("no follower"));
+                let (revision, behind) = (part()?, part()?);
+                Ok(Follower {
+                    revision: revision.parse().map_err(wrong)?,
+                    behind: Duration::from_millis(behind.parse().map_err(wrong)?),
+                    name: part()?.into(),
+                })
+            });
+            read.collect()
         }
         _ => Err(WireOverridesError::Kind),
     })

@@ -189,7 +189,8 @@ impl Shared {
     /// The servers that follow the shared store of overrides, a second ago or later; `None` if it does not say.
     pub(crate) async fn servers_of_overrides(&self) -> Option<Arc<[Follower]>> {
         let overrides = &self.overrides;
-        if self.config.store.is_none() || overrides.attempts.failure().is_some() {
+        let is_shared = self.node.is_some() || self.config.store.is_some();
+        if !is_shared || overrides.attempts.failure().is_some() {
             return None;
         }
         overrides.register.recent(overrides.store()).await

@@ -119,10 +119,8 @@ fn serve_within(
         only_http2: true,
         numbers: Arc::default(),
     };
-    let overrides = KeptOverrides {
-        store: Arc::new(EmbeddedOverrides::in_memory().unwrap()),
-        phase: stopped.clone(),
-    };
+    let store = Arc::new(EmbeddedOverrides::in_memory().unwrap());
+    let overrides = KeptOverrides::new(store, stopped.clone());
     let server = FleetService::server(service, gate, bytes, Some(overrides));
     tokio::spawn(listener.serve(server, stopped));
     Serving {

@@ -1,9 +1,10 @@
 //! Stored overrides of a fleet: through a coordinator they are as in its store, and nodes change them only if they may.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quell::clock::SystemClock;
-use quell::override_store::{OverrideStore, OverrideStoreError};
+use quell::override_store::{Follower, OverrideStore, OverrideStoreError, Position};
 use quell_conformance::override_store::{self, apply, put, rate, tenant};
 use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
 use quell_coordinator::leader::Leader;
@@ -11,6 +12,7 @@ use quell_fleet::agent::{
     Connector, Credentials, Fleet, FleetOptions, FleetOverrides, MemberId, Token,
 };
 use quell_fleet::terms::NodeTerms;
+use quell_testkit::wait::until_it;
 
 use crate::fleet_service::{Serving, alone};
 
@@ -185,4 +187,43 @@ async fn without_a_coordinator_nothing_is_said_to_be_written() {
         let no_answer = OverrideStoreError::NoAnswer("no coordinator answers".to_owned());
         assert_eq!(error, no_answer);
     }
+}
+
+/// A follower is registered while it waits, and by what it reports; one that is gone is not, nor one of another history.
+#[tokio::test]
+async fn a_coordinator_knows_how_far_its_nodes_are() {
+    let mut hall = Hall::new(Arc::new(Open)).await;
+    let [one, two] = ["one", "two"].map(|token| hall.node(token));
+    apply(&one, &[put(&tenant("api", "acme"), rate(1), None)]).await;
+    let now = one.position().await.unwrap();
+    let told = |followers: Vec<Follower>| {
+        let all = followers.iter();
+        let all = all.map(|one| (one.name.to_string(), one.revision, one.behind));
+        all.collect::<Vec<_>>()
+    };
+    let late = Duration::from_millis(1_500);
+    one.report("a", &Position::default(), late).await.unwrap();
+    two.report("b", &now.at(9, 9), late).await.unwrap();
+    let waiting = {
+        let (two, now) = (two.clone(), now.clone());
+        tokio::spawn(async move { two.wait_as("c", &now).await })
+    };
+    let expected = [("a", 0, late), ("b", 0, late), ("c", 1, Duration::ZERO)];
+    let expected = expected.map(|(name, revision, behind)| (name.to_owned(), revision, behind));
+    until_it("all are there", async || {
+        told(two.followers().await.unwrap()) == expected
+    })
+    .await;
+    // The change wakes who waits.
+    apply(&one, &[put(&tenant("api", "acme"), rate(2), None)]).await;
+    waiting.await.unwrap();
+    let newest = one.position().await.unwrap();
+    two.report("c", &newest, Duration::ZERO).await.unwrap();
+    for name in ["a", "b"] {
+        one.leave(name).await.unwrap();
+    }
+    let left = told(one.followers().await.unwrap());
+    assert_eq!(left, [("c".to_owned(), 2, Duration::ZERO)]);
+    let spaced = one.report("a b", &newest, late).await.unwrap_err();
+    assert!(spaced.to_string().contains("no spaces"), "{spaced}");
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use quell::override_store::{
-    ApplyOutcome, Change, Changes, Cursor, OverrideFilter, OverrideId, OverrideStore,
+    ApplyOutcome, Change, Changes, Cursor, Follower, OverrideFilter, OverrideId, OverrideStore,
     OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting, check_batch,
 };
 use tokio::sync::watch;
@@ -108,6 +108,24 @@ impl FleetOverrides {
     }
 }
 
+impl FleetOverrides {
+    /// Waits by a call that is answered when there may be another position.
+    async fn wait_by(&self, call: Call) {
+        let mut calls = self.calls.clone();
+        calls.mark_unchanged();
+        tokio::select! {
+            answer = self.call(call, LONGEST_WAIT + TIMEOUT) => {
+                if answer.is_ok() {
+                    return;
+                }
+            }
+            // Another coordinator, perhaps of another history.
+            Ok(()) = calls.changed() => return,
+        }
+        timeout(RETRY, calls.changed()).await.ok();
+    }
+}
+
 impl OverrideStore for FleetOverrides {
     fn url(&self) -> &'static str {
         "fleet"
@@ -150,20 +168,30 @@ impl OverrideStore for FleetOverrides {
     }
 
     fn wait<'a>(&'a self, seen: &'a Position) -> Waiting<'a> {
-        Box::pin(async {
-            let mut calls = self.calls.clone();
-            calls.mark_unchanged();
-            let call = Call::Wait(seen.to_string());
-            tokio::select! {
-                answer = self.call(call, LONGEST_WAIT + TIMEOUT) => {
-                    if answer.is_ok() {
-                        return;
-                    }
-                }
-                // Another coordinator, perhaps of another history.
-                Ok(()) = calls.changed() => return,
-            }
-            timeout(RETRY, calls.changed()).await.ok();
-        })
+        Box::pin(self.wait_by(Call::Wait(seen.to_string())))
+    }
+
+    fn wait_as<'a>(&'a self, follower: &'a str, seen: &'a Position) -> Waiting<'a> {
+        let follower = wire::follower(follower, seen, Duration::ZERO);
+        Box::pin(self.wait_by(Call::WaitAs(follower)))
+    }
+
+    fn report<'a>(
+        &'a self,
+        follower: &'a str,
+        seen: &'a Position,
+        behind: Duration,
+    ) -> Reply<'a, ()> {
+        let call = Call::Report(wire::follower(follower, seen, behind));
+        Box::pin(async { wire::read_done(self.read(call).await?) })
+    }
+
+    fn leave<'a>(&'a self, follower: &'a str) -> Reply<'a, ()> {
+        let call = Call::Leave(follower.to_owned());
+        Box::pin(async { wire::read_done(self.read(call).await?) })
+    }
+
+    fn followers(&self) -> Reply<'_, Vec<Follower>> {
+        Box::pin(async { wire::read_followers(self.read(Call::Followers(true)).await?) })
     }
 }

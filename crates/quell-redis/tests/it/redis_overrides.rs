@@ -231,14 +231,17 @@ async fn followers_that_are_gone_are_forgotten() {
     let store = store(&server);
     let begin = store.position().await.unwrap();
     let key = "quell:overrides:1:{overrides}:followers";
+    let time = server.command(&["TIME"]);
+    let seconds: i64 = time.lines().next().unwrap().parse().unwrap();
+    let mut set = vec!["HSET".to_owned(), key.to_owned()];
     for number in 0..1_000 {
-        // Reported eleven seconds ago, and by a clock that was ahead.
-        let offset = if number % 2 == 0 { -11_000 } else { 11_000 };
-        let time = server.command(&["TIME"]);
-        let seconds: i64 = time.lines().next().unwrap().parse().unwrap();
-        let report = format!("{} 0 0-0-", seconds * 1_000 + offset);
-        server.command(&["HSET", key, &format!("gone-{number}"), &report]);
+        // Reported long ago, and by a clock that was ahead.
+        let offset = if number % 2 == 0 { -3_600 } else { 3_600 };
+        let report = format!("{} 0 0-0-", (seconds + offset) * 1_000);
+        set.extend([format!("gone-{number}"), report]);
     }
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    server.command(&set);
     server.command(&["HSET", key, "foreign", "?"]);
     assert_eq!(followers(&store).await, []);
     store.report("new", &begin, Duration::ZERO).await.unwrap();

@@ -314,8 +314,7 @@ impl Shared {
                 let change = (&position, newest);
                 let own = overrides.wait_for(change, &before, most.unwrap_or(IN_FORCE));
                 let is_here = own.await;
-                // The nodes of a fleet do not say how far they are.
-                let servers = match most.filter(|_| self.node.is_none()) {
+                let servers = match most {
                     Some(most) => {
                         let is_here = || has_seen(&overrides.position(), change, &before);
                         let register = &overrides.register;

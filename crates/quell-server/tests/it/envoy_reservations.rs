@@ -608,16 +608,18 @@ fn settlements_are_kept_for_a_store_that_does_not_answer() {
     let gateway = Gateway::new(&server);
     let ids = [0, 1, 2].map(|_| gateway.reserve("acme", 200).unwrap());
     let settle = |id: &str, hits| (gateway.ask)(message(&[settle("acme", id, hits)]));
-    for (fault, id, hits) in [
-        (Fault::Cut, &*ids[0], 300),
-        (Fault::Refuse, &ids[1], 50),
-        (Fault::Refuse, "unreserved", 10),
-    ] {
-        proxy.set(fault);
-        let error = settle(id, hits).unwrap_err();
+    let unavailable = |error: Status| {
         assert_eq!(error.code(), GrpcCode::Unavailable, "{error}");
+    };
+    // The half that arrives may have the whole answer, where that of another call came with it.
+    proxy.set(Fault::Cut);
+    let is_cut = settle(&ids[0], 300).map_err(unavailable).is_err();
+    proxy.set(Fault::Refuse);
+    for (id, hits) in [(&*ids[1], 50), ("unreserved", 10)] {
+        unavailable(settle(id, hits).unwrap_err());
     }
-    assert_eq!((gateway.events("kept"), gateway.events("lost")), (2, 1));
+    let kept = 1 + u64::from(is_cut);
+    assert_eq!((gateway.events("kept"), gateway.events("lost")), (kept, 1));
     proxy.set(Fault::None);
     eventually("both are settled", || gateway.left("acme").0 == 450);
     for id in &ids[..2] {

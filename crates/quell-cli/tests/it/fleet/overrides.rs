@@ -71,7 +71,8 @@ fn what_one_node_writes_is_in_force_at_all_and_outlives_the_coordinator() {
     let refused = set(&one, &["rate=50/h", "burst=50"]);
     assert_ne!(refused.code(), Some(0));
     assert!(refused.stderr.contains("policy"), "{refused:?}");
-    set(&two, &["rate=50/h", "burst=50"]).expect_success();
+    let told = set(&two, &["rate=50/h", "burst=50", "--wait", "10s"]).expect_success();
+    assert!(told.contains("2 of 2 servers"), "{told}");
     for node in [&two, &one] {
         node.until_limit("acme", "token_bucket 50/h, burst 50");
     }
