@@ -83,7 +83,7 @@ struct Shared {
     log: u64,
     /// The most overrides.
     max: u64,
-    /// How many there were at some revision. Since then there are at most as many more as there were changes.
+    /// The number at some revision. Since then there are at most as many more as there were changes.
     counted: parking_lot::Mutex<Option<Counted>>,
     /// The position that was read last, and when: all who wait share it.
     polled: Mutex<Option<(Instant, Position)>>,

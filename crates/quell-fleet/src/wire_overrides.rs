@@ -107,7 +107,7 @@ pub fn since(position: &Position, most: usize) -> Call {
     })
 }
 
-/// How far a follower is, as a message.
+/// The progress of a follower, as a message.
 #[must_use]
 pub fn follower(name: &str, seen: &Position, behind: Duration) -> proto::OverrideFollower {
     proto::OverrideFollower {

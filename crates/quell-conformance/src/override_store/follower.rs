@@ -6,7 +6,7 @@ use quell::override_store::{
     AppliedChange, Changes, OverrideId, OverrideStore, Position, StoredOverride,
 };
 
-/// What a process has that follows a store.
+/// The overrides of a process that follows a store.
 #[derive(Clone, Debug, Default)]
 pub struct Follower {
     position: Position,
@@ -31,7 +31,7 @@ impl Follower {
         &self.position
     }
 
-    /// What it has, in the order of the ids.
+    /// Its overrides, in the order of the ids.
     #[must_use]
     pub fn overrides(&self) -> Vec<StoredOverride> {
         self.overrides.values().cloned().collect()
