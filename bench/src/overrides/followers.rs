@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
+use quell::Limiter;
 use quell::override_store::{
     AppliedChange, ApplyOutcome, Change, Changes, Cursor, MAX_OVERRIDE_BATCH, OverrideId,
     OverrideStore as _, Position, StoredNumbers, StoredOverride,
 };
 use quell::store::memory::MemoryStore;
-use quell::{KeyOverride, Limiter, OverrideRank, Span};
 use quell_core::time::Wall;
 use quell_redis::{RedisOverrides, StoreUrl};
 use quell_rules::{StoredFields, parse_str};
@@ -19,7 +19,7 @@ use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
-use super::stored::reader;
+use super::stored::{key_override, reader};
 use super::{Settings, file, limiter};
 use crate::processes::on_path;
 use crate::redis::start_redis;
@@ -331,21 +331,6 @@ fn put(limiter: &Limiter<MemoryStore>, fields: &StoredFields, changes: &[Applied
         AppliedChange::Put(record) => Some(record),
         AppliedChange::Deleted { .. } => None,
     });
-    let keys = records.map(|record| KeyOverride {
-        domain: &record.id.domain,
-        rule: record.id.rule.as_deref().unwrap_or("*"),
-        entries: { record.id.entries.iter() }
-            .map(|(name, value)| (&**name, &**value))
-            .collect(),
-        rank: OverrideRank::new(record.id.has_end, true),
-        spans: match &record.numbers {
-            StoredNumbers::Fields(text) => vec![Span {
-                from: record.from,
-                until: record.until,
-                numbers: Arc::clone(text),
-            }],
-            _ => Vec::new(),
-        },
-    });
+    let keys = records.map(key_override);
     limiter.change_overrides(&keys.collect::<Vec<_>>(), &reader(fields));
 }

@@ -244,22 +244,7 @@ async fn load(
     let mut after: Option<Cursor> = None;
     loop {
         let page = store.all(after.as_ref(), MAX_OVERRIDE_BATCH).await?;
-        let all = page.overrides.iter().map(|record| KeyOverride {
-            domain: &record.id.domain,
-            rule: record.id.rule.as_deref().unwrap_or("*"),
-            entries: { record.id.entries.iter() }
-                .map(|(name, value)| (&**name, &**value))
-                .collect(),
-            rank: OverrideRank::new(record.id.has_end, true),
-            spans: match &record.numbers {
-                StoredNumbers::Fields(text) => vec![Span {
-                    from: record.from,
-                    until: record.until,
-                    numbers: Arc::clone(text),
-                }],
-                _ => Vec::new(),
-            },
-        });
+        let all = page.overrides.iter().map(key_override);
         list.add(&all.collect::<Vec<_>>(), &reader(fields));
         match page.next {
             Some(next) => after = Some(next),
@@ -268,4 +253,23 @@ async fn load(
     }
     list.end();
     Ok(())
+}
+
+/// The numbers of a key that are stored for one rule.
+pub(super) fn key_override(record: &StoredOverride) -> KeyOverride<'_> {
+    let entries = record.id.entries.iter();
+    KeyOverride {
+        domain: &record.id.domain,
+        rule: record.id.rule.as_deref().unwrap_or("*"),
+        entries: entries.map(|(name, value)| (&**name, &**value)).collect(),
+        rank: OverrideRank::new(record.id.has_end, true),
+        spans: match &record.numbers {
+            StoredNumbers::Fields(text) => vec![Span {
+                from: record.from,
+                until: record.until,
+                numbers: Arc::clone(text),
+            }],
+            _ => Vec::new(),
+        },
+    }
 }

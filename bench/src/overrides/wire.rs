@@ -62,7 +62,7 @@ impl Server {
             );
             std::thread::sleep(Duration::from_millis(100));
         }
-        // It reads them once more after its start.
+        // It is measured at rest.
         let mut before = running.processor_time()?;
         loop {
             std::thread::sleep(QUIET);

@@ -1,7 +1,7 @@
 //! Sweep: overrides whose time is over leave the store, some time after it.
 //!
-//! Every server does it, also of those over one store, and for a fleet the coordinator that leads. A deletion expects the revision that was seen, so one that
-//! another server made, or that somebody writes anew meanwhile, is not lost.
+//! Every server does it, also of those over one store, and for a fleet the coordinator that leads. A deletion expects
+//! the revision that was seen. So several may sweep at once, and an override that is written anew meanwhile stays.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub async fn sweep_ended(
                 pause = swept.next.as_ref().map_or(ROUND, |_| STEP);
                 after = swept.next;
             }
-            // Whoever follows the store tells that it fails.
+            // The followers of the store tell that it fails.
             Err(error) => {
                 tracing::debug!(%error, "no sweep of overrides");
                 (after, pause) = (None, ROUND);

@@ -109,9 +109,9 @@ pub trait OverrideStore: fmt::Debug + Send + Sync {
     fn get<'a>(&'a self, id: &'a OverrideId) -> Reply<'a, Option<StoredOverride>>;
 
     /// Overrides of one domain, in an order that does not change, at most `most` and [`MAX_OVERRIDE_PAGE`]; from
-    /// the beginning, or after a page. What a call costs is bounded: it looks at some ten thousand overrides, and ends at
-    /// [`MAX_OVERRIDE_PAGE_BYTES`]. So a page may have less than `most`, or none, and not be the last. Overrides that are written or deleted
-    /// meanwhile may be listed or not; every other one is listed once.
+    /// the beginning, or after a page. A call looks at some ten thousand overrides, and ends at
+    /// [`MAX_OVERRIDE_PAGE_BYTES`]. So a page may have less than `most`, or none, and not be the last. Overrides that
+    /// are written or deleted meanwhile may be listed or not; every other one is listed once.
     ///
     /// # Errors
     /// Also if the cursor is not of this store.

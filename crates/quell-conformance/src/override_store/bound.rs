@@ -152,7 +152,7 @@ fn endings() -> Vec<StoredOverride> {
         named("a second after", Some(AT + SECOND)),
         named("the year 2500", Some(16_725_225_600 * SECOND)),
         named("without an end", None),
-        // What looks like an end, and is none.
+        // These look like an end, and are none.
         StoredOverride {
             prorated: Some(window(AT - SECOND)),
             ..named("first window", None)

@@ -107,7 +107,7 @@ impl Known {
     ) -> Result<bool, OverrideStoreError> {
         let seen = SeenHead::read(answer.read())?;
         let is_next = seen.head.identity == self.seen.head.identity && seen.head.batch.is_none();
-        // How many were new is not in the log.
+        // The log does not say how many were new.
         if self.count.is_some() || !is_next || is_absent(&seen.head) {
             return Ok(false);
         }

@@ -139,7 +139,7 @@ async fn one_override_changes_often_at_once() {
     assert_eq!(follower.overrides(), list_all(&*store, None, 10).await);
 }
 
-/// Whoever gives up before its turn has written nothing, or all.
+/// A caller that gives up before its turn has written nothing, or all.
 #[tokio::test]
 async fn a_caller_may_give_up() {
     let etcd = Etcd::start();

@@ -192,7 +192,7 @@ async fn a_follower_is_registered_with_what_it_has() {
     assert_eq!(followers(&store).await, named(&[("a", 1), ("b", 2)]));
     assert!(all[0].behind >= late && all[1].behind.is_zero(), "{all:?}");
 
-    // Who waits reports, at once and again.
+    // A follower that waits reports, at once and again.
     let wait = store.wait_as("c", &second);
     let is_seen = async {
         while followers(&store).await.len() < 3 {
