@@ -144,9 +144,10 @@ impl OverrideStore for RegisteredOverrides {
             let mut followers = self.followers.lock();
             followers.retain(|_, known| known.at + FOLLOWER_LIFE > now);
             // A position of another history is none.
-            let revision = |seen: &Position| match seen.identity() == newest.identity() {
-                true if seen.revision() <= newest.revision() => seen.revision(),
-                _ => 0,
+            let revision = |seen: &Position| {
+                let is_older = seen.revision() < newest.revision();
+                let is_of_it = seen.identity() == newest.identity() && is_older || *seen == newest;
+                if is_of_it { seen.revision() } else { 0 }
             };
             let all = followers.iter().map(|(name, known)| Follower {
                 name: Arc::clone(name),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::SystemClock;
-use quell::override_store::{Follower, OverrideStore, OverrideStoreError, Position};
+use quell::override_store::{Follower, OverrideStore, OverrideStoreError};
 use quell_conformance::override_store::{self, apply, put, rate, tenant};
 use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
 use quell_coordinator::leader::Leader;
@@ -202,8 +202,10 @@ async fn a_coordinator_knows_how_far_its_nodes_are() {
         all.collect::<Vec<_>>()
     };
     let late = Duration::from_millis(1_500);
-    one.report("a", &Position::default(), late).await.unwrap();
-    two.report("b", &now.at(9, 9), late).await.unwrap();
+    one.report("a", &now.at(9, 9), late).await.unwrap();
+    two.report("b", &now.at(1, now.tag() ^ 1), late)
+        .await
+        .unwrap();
     let waiting = {
         let (two, now) = (two.clone(), now.clone());
         tokio::spawn(async move { two.wait_as("c", &now).await })
