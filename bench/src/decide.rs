@@ -24,7 +24,7 @@ const OVERHEAD: &str = "ns per decision and thread. `read` is the loop around ev
     the key's first byte and asks nobody. `floor` is the least a decision on a key can cost here: a \
     keyed 64-bit hash, an open table of 24-byte slots, one clock reading, one compare-and-swap; it \
     keeps no full key, cannot grow, forgets nothing. `floor, SipHash` is that with the hash that Quell \
-    promises, 93 bits that nobody can aim at; `floor, ahead` is that with its slot asked for before the \
+    promises, 91 bits that nobody can aim at; `floor, ahead` is that with its slot asked for before the \
     clock is read, as quell does. quell answers with remaining, retry_after and reset_after, governor \
     with allowed or not. Above 1, quell is faster than governor.";
 

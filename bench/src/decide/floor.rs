@@ -2,7 +2,7 @@
 //! bits of a key, cannot grow, forgets nothing, and answers only allowed or not. Its entries are as
 //! large as Quell's.
 //!
-//! It comes with two hashes: one that is only keyed, and the one that Quell promises, 93 bits that an
+//! It comes with two hashes: one that is only keyed, and the one that Quell promises, 91 bits that an
 //! attacker cannot aim at. The difference between them is the price of that promise alone. The second
 //! also comes with its slot prefetched before the clock is read, as in Quell.
 

@@ -69,8 +69,29 @@ pub struct Charge<'r> {
     pub terms: Option<&'r LeaseTerms>,
     /// The name of the rule that made the charge. Stores cannot read it.
     pub(crate) rule: Option<&'r Arc<str>>,
+    pub(crate) hash: KeyHash,
     key: Range<usize>,
     scope: usize,
+}
+
+/// The hash of a key, as one who keeps keys computes it, so that the same one need not compute it again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyHash {
+    /// Whoever computed it, under a secret of its own; 0 is nobody.
+    pub owner: u32,
+    /// The upper half.
+    pub high: u64,
+    /// The lower half.
+    pub low: u32,
+}
+
+impl KeyHash {
+    /// No hash.
+    pub const NONE: Self = Self {
+        owner: 0,
+        high: 0,
+        low: 0,
+    };
 }
 
 /// A charge without its key.
@@ -108,9 +129,16 @@ impl<'r> Charge<'r> {
             policy: Policy::STRICT,
             terms: None,
             rule: None,
+            hash: KeyHash::NONE,
             key: 0..0,
             scope: 0,
         }
+    }
+
+    /// The hash of the key, if its look-up computed one.
+    #[must_use]
+    pub const fn hash(&self) -> KeyHash {
+        self.hash
     }
 
     /// Units to charge: the cost, or 0 for a check.
@@ -217,6 +245,7 @@ impl<'r> LimitSet<'r> {
         self.charges.push(Charge {
             key: start..self.bytes.len(),
             scope,
+            hash: KeyHash::NONE,
             ..charge.clone()
         });
     }

@@ -9,19 +9,22 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use quell_core::charge::KeyHash;
 use quell_core::descriptor::Descriptor;
-use quell_core::limit::Limit;
+use quell_core::limit::{Limit, LimitId};
 use quell_core::rule::{
     Changes, Effect, LimitIds, Numbers, RuleSet, StoredChoice, StoredEffect, StoredNumbers,
     StoredOverrides,
 };
 use quell_core::time::{Now, Wall};
 
-use crate::store::memory::{HashKey, StateTable};
+use crate::store::memory::{Fingerprint, HashKey, PrefetchedKey, StateTable};
 
 mod key_table;
+mod memos;
 
 use key_table::{KeyTable, TableKey};
+use memos::{Memos, Recalled};
 
 /// Other numbers for one key of a rule, which replace those that were stored for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,8 +106,8 @@ pub type ReadNumbers<'f> = dyn Fn(&str, &str, &str) -> Option<StoredEffect> + 'f
 #[derive(Clone)]
 struct Table {
     hash: HashKey,
-    /// Where the states of the same keys are, under the same hash.
-    states: Option<StateTable>,
+    /// Those beside the states of the same keys, under the same hash.
+    memos: Option<Memos>,
     /// Those that are the same at any time have their rank as a note.
     keys: KeyTable<Arc<Stored>>,
 }
@@ -178,34 +181,56 @@ impl fmt::Debug for Table {
 }
 
 impl StoredOverrides for Table {
-    fn find(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>> {
-        let key = self.hash.of_bytes(key);
-        // Its state is read next, in another cache line, so both are fetched at once.
-        if let Some(states) = &self.states {
-            states.fetch(key);
-        }
-        let (stored, _) = self.keys.get(TableKey::new(key))?;
-        match &**stored {
-            Stored::Always(shared) => shared.get(),
-            Stored::Timed(all) => {
-                let mut all = all.iter();
-                let is_now = |timed: &&Timed| {
-                    timed.from <= wall && timed.until.is_none_or(|until| wall < until)
-                };
-                all.find(is_now)?.numbers.shared()?.get()
+    #[inline]
+    fn find(&self, key: &[u8], wall: Wall) -> (Option<StoredChoice<'_>>, KeyHash) {
+        match &self.memos {
+            Some(memos) => {
+                let key = memos.prefetch(key);
+                (self.recall(memos, &key, wall), memos.hash(&key))
+            }
+            None => {
+                let stored = self.stored(self.hash.of_bytes(key));
+                (stored.and_then(|stored| stored.get(wall)), KeyHash::NONE)
             }
         }
     }
 }
 
 impl Table {
-    fn new(states: Option<StateTable>) -> Self {
-        let hash = states.as_ref().map(StateTable::hash_key);
+    /// What is stored for a key, by its memo if it has one.
+    #[inline]
+    fn recall<'a>(
+        &'a self,
+        memos: &'a Memos,
+        key: &PrefetchedKey<'a>,
+        wall: Wall,
+    ) -> Option<StoredChoice<'a>> {
+        let found = memos.find(key);
+        match found.as_ref().and_then(|found| memos.recall(found)) {
+            Some(Recalled::Nothing) => return None,
+            Some(Recalled::Numbers(stored)) => return stored.get(wall),
+            None => {}
+        }
+        let stored = self.stored(key.fingerprint);
+        if let Some(found) = found {
+            memos.note(found, stored);
+        }
+        stored?.get(wall)
+    }
+
+    fn new(states: Option<&StateTable>) -> Self {
+        let hash = states.map(StateTable::hash_key);
         Self {
             hash: hash.unwrap_or_else(HashKey::random),
-            states,
+            memos: states.and_then(Memos::new),
             keys: KeyTable::new(),
         }
+    }
+
+    #[inline]
+    fn stored(&self, key: Fingerprint) -> Option<&Arc<Stored>> {
+        let (stored, _) = self.keys.get(TableKey::new(key))?;
+        Some(stored)
     }
 
     fn key(&self, key: &[u8]) -> TableKey {
@@ -218,6 +243,13 @@ impl Table {
         stored.map_or_else(Vec::new, |(stored, note)| spans_of(stored, note))
     }
 
+    /// Begins a change of single keys.
+    fn begin_change(&mut self) {
+        if let Some(memos) = &mut self.memos {
+            memos.begin_change();
+        }
+    }
+
     /// Stores the numbers of a key.
     fn set(&mut self, key: TableKey, mut spans: Vec<Timed>) {
         let stored = match spans.as_slice() {
@@ -227,6 +259,9 @@ impl Table {
             }
             _ => Some((Arc::new(Stored::Timed(spans)), 0)),
         };
+        if let Some(memos) = &self.memos {
+            memos.drop_memo(key);
+        }
         self.keys.set(key, stored);
     }
 }
@@ -250,6 +285,30 @@ impl Stored {
             Self::Always(shared) => Some(shared),
             Self::Timed(_) => None,
         }
+    }
+
+    /// What applies at an instant of the wall clock.
+    #[inline]
+    fn get(&self, wall: Wall) -> Option<StoredChoice<'_>> {
+        match self {
+            Self::Always(shared) => shared.get(),
+            Self::Timed(all) => {
+                let mut all = all.iter();
+                let is_now = |timed: &&Timed| {
+                    timed.from <= wall && timed.until.is_none_or(|until| wall < until)
+                };
+                all.find(is_now)?.numbers.shared()?.get()
+            }
+        }
+    }
+
+    /// The limit under which the state of a key is that has these numbers at any time.
+    fn limit(&self) -> Option<LimitId> {
+        let Some(StoredChoice::Numbers(numbers)) = self.shared()?.get() else {
+            return None;
+        };
+        let active = numbers.active().filter(|_| !numbers.refuses())?;
+        Some(active.id)
     }
 }
 
@@ -310,7 +369,8 @@ impl Overrides {
     ) -> Changed {
         let mut changed = Changed::new(rules);
         let table = self.table.take();
-        let mut table = table.unwrap_or_else(|| Table::new(context.states.cloned()));
+        let mut table = table.unwrap_or_else(|| Table::new(context.states));
+        table.begin_change();
         let mut given_up: Vec<Arc<Stored>> = Vec::new();
         for one in all {
             let mut descriptor = Descriptor::new();
@@ -325,7 +385,13 @@ impl Overrides {
                 rank: one.rank,
                 from: span.from.unwrap_or(Wall::ORIGIN),
                 until: span.until,
-                numbers: self.share((one.domain, one.rule), &span.numbers, context, &mut changed),
+                numbers: self.share(
+                    &mut table,
+                    (one.domain, one.rule),
+                    &span.numbers,
+                    context,
+                    &mut changed,
+                ),
             });
             let spans: Vec<Timed> = spans.collect();
             if let (Some(seen), false) = (&mut seen, spans.is_empty()) {
@@ -343,6 +409,7 @@ impl Overrides {
         let Some(mut table) = self.table.take() else {
             return changed;
         };
+        table.begin_change();
         let is_gone = |key: TableKey, stored: &Arc<Stored>, note: u8| {
             let spans = spans_of(stored, note);
             let mut ranks = spans.iter().map(|timed| timed.rank);
@@ -380,13 +447,13 @@ impl Overrides {
     /// Puts the table into the rules.
     fn end(
         &mut self,
-        table: Table,
+        mut table: Table,
         given_up: Vec<Arc<Stored>>,
         context: &Naming<'_>,
         mut changed: Changed,
     ) -> Changed {
         for stored in given_up {
-            self.give_up(&stored, context, &mut changed);
+            self.give_up(&mut table, &stored, context, &mut changed);
         }
         changed.rules = changed
             .rules
@@ -398,6 +465,7 @@ impl Overrides {
     /// The numbers with this text, for a rule; named if no key has them yet.
     fn share(
         &mut self,
+        table: &mut Table,
         (domain, rule): (&str, &str),
         text: &Arc<str>,
         context: &Naming<'_>,
@@ -406,11 +474,15 @@ impl Overrides {
         let name: Name = (Arc::from(domain), Arc::from(rule), Arc::clone(text));
         let known = self.known.entry(name.clone()).or_insert_with(|| {
             let choice = choose(&name, None, context, changed);
-            Arc::new(Stored::Always(Shared {
+            let stored = Arc::new(Stored::Always(Shared {
                 name,
                 choice,
                 users: AtomicUsize::new(0),
-            }))
+            }));
+            if let Some(memos) = &mut table.memos {
+                memos.add(&stored);
+            }
+            stored
         });
         if let Some(shared) = known.shared() {
             shared.users.fetch_add(1, Relaxed);
@@ -419,7 +491,13 @@ impl Overrides {
     }
 
     /// Takes numbers from a key. If it was the last one, its other keys' use goes to the limit of the rule.
-    fn give_up(&mut self, stored: &Stored, context: &Naming<'_>, changed: &mut Changed) {
+    fn give_up(
+        &mut self,
+        table: &mut Table,
+        stored: &Arc<Stored>,
+        context: &Naming<'_>,
+        changed: &mut Changed,
+    ) {
         let Some(shared) = stored.shared() else {
             return;
         };
@@ -427,6 +505,9 @@ impl Overrides {
             return;
         }
         self.known.remove(&shared.name);
+        if let Some(memos) = &mut table.memos {
+            memos.remove(stored);
+        }
         if let Some(numbers) = shared.own() {
             let (domain, rule, _) = &shared.name;
             let gone = StoredNumbers {
@@ -460,6 +541,9 @@ impl Overrides {
             next.insert(name, Arc::new(Stored::Always(shared)));
         }
         self.known = next;
+        if let Some(memos) = &mut table.memos {
+            memos.begin_rules(self.known.values());
+        }
         let renew = |stored: &Arc<Stored>| {
             let now = stored.shared().and_then(|it| self.known.get(&it.name));
             Arc::clone(now.unwrap_or(stored))

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
 
+use crate::charge::KeyHash;
 use crate::cost::Cost;
 use crate::limit::ActiveLimit;
 use crate::over_admission::LeaseTerms;
@@ -76,8 +77,8 @@ impl Numbers {
 /// The numbers that are stored for single keys.
 pub trait StoredOverrides: fmt::Debug + Send + Sync {
     /// What is stored for the key with these bytes and in force at an instant of the wall clock; `None` if its rule
-    /// decides.
-    fn find(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>>;
+    /// decides. Also the key's hash.
+    fn find(&self, key: &[u8], wall: Wall) -> (Option<StoredChoice<'_>>, KeyHash);
 }
 
 /// Choice of numbers for a single key.

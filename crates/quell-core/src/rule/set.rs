@@ -17,7 +17,7 @@ use super::selector::Selector;
 use super::{OnMissing, Reserve, Rule};
 use crate::algorithm::Edges;
 use crate::algorithm::fixed_window::Calendar;
-use crate::charge::{Charge, LimitSet};
+use crate::charge::{Charge, KeyHash, LimitSet};
 use crate::cost::Cost;
 use crate::descriptor::{Descriptor, Query};
 use crate::key::KeyBytes;
@@ -264,8 +264,10 @@ impl ActiveRule {
         }) else {
             return;
         };
-        let stored = at.stored;
-        let stored = stored.and_then(|stored| stored.find(set.begun(&key), at.now.wall));
+        let (stored, hash) = match at.stored {
+            Some(stored) => stored.find(set.begun(&key), at.now.wall),
+            None => (None, KeyHash::NONE),
+        };
         let (numbers, is_unknown) = self.numbers(stored, reader);
         if is_unknown {
             set.set_unknown_plan(&rule.name);
@@ -288,6 +290,7 @@ impl ActiveRule {
         let mut charge = self.charge(numbers, active, own.unwrap_or(descriptor.cost), tag, at);
         charge.counts_calls = own.is_some();
         charge.is_check = descriptor.is_check;
+        charge.hash = hash;
         set.end_key(key, charge);
     }
 
@@ -547,7 +550,7 @@ impl RuleSet {
         let stored = self.stored.as_deref().and_then(|stored| {
             let mut key = in_force.scope.clone();
             in_force.rule.capture(reader, &mut key);
-            stored.find(&key, wall)
+            stored.find(&key, wall).0
         });
         in_force.numbers(stored, reader).0
     }

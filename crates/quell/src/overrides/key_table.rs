@@ -85,6 +85,11 @@ impl TableKey {
         }
     }
 
+    /// The upper half of the fingerprint.
+    pub(super) const fn high(self) -> u64 {
+        self.high
+    }
+
     /// All of it that the block does not say, and room for a note.
     fn tag(self) -> u64 {
         (self.high >> BLOCK_BITS << BLOCK_BITS) | (u64::from(self.low) << NOTE_BITS)

@@ -52,6 +52,7 @@ mod set;
 mod settled;
 mod siphash;
 mod spill;
+mod state_table;
 mod sync;
 #[cfg_attr(test, expect(clippy::modulo_one, reason = "a model has one part"))]
 mod table;
@@ -63,12 +64,15 @@ use fingerprint::Raw;
 pub use fingerprint::{Fingerprint, HashKey, PrintHasher};
 use hold_index::HoldIndex;
 pub use hold_index::{MAX_IDS, RETENTION};
+pub(crate) use line::FoundSlot;
 use registry::Registry;
 pub use settled::MAX_SETTLED;
 use settled::SettledIds;
+pub use state_table::StateTable;
 use sync::Mutex;
+use table::LoadedState;
+pub(crate) use table::PrefetchedKey;
 pub(crate) use table::{Keeper, LoadKey, Table};
-use table::{LoadedState, PrefetchedKey};
 pub use tickets::MemoryTicket;
 use tickets::TicketIndex;
 
@@ -93,23 +97,6 @@ pub struct MemoryStore {
     next_shard: AtomicUsize,
     /// The clock from which callers read, if known.
     clock: Option<Arc<dyn Clock>>,
-}
-
-/// The table of a store's states, for what is looked up beside them.
-#[derive(Clone, Debug)]
-pub struct StateTable(Arc<Table>);
-
-impl StateTable {
-    /// The secret under which its keys are hashed.
-    pub(crate) fn hash_key(&self) -> HashKey {
-        self.0.hash_key()
-    }
-
-    /// Begins to fetch the state of a key.
-    #[inline]
-    pub(crate) fn fetch(&self, key: Fingerprint) {
-        self.0.fetch(key.high);
-    }
 }
 
 /// A state in a snapshot.
@@ -139,7 +126,7 @@ impl MemoryStore {
     pub fn with(max_keys: usize, key: HashKey) -> Self {
         let table = Arc::new(Table::new(max_keys, key));
         Self {
-            state_table: StateTable(Arc::clone(&table)),
+            state_table: StateTable::new(&table),
             table,
             registry: Registry::default(),
             names: Mutex::default(),
@@ -418,7 +405,13 @@ impl MemoryStore {
         operation: Operation,
         now: &mut Now,
     ) -> Decision {
-        let key = self.table.prefetch(&Raw(name.as_bytes()));
+        let hash = charge.hash();
+        let key = if hash.owner == self.table.owner() {
+            let (high, low) = (hash.high, hash.low);
+            self.table.prefetch_hashed(Fingerprint { high, low })
+        } else {
+            self.table.prefetch(&Raw(name.as_bytes()))
+        };
         if let Some(decision) = self.charge_in_place(&key, charge, operation, now) {
             return decision;
         }

@@ -8,7 +8,7 @@ use quell::clock::ManualClock;
 use quell::limit::Ban;
 use quell::rule::{DomainRules, Effect, Plans, Rule, StoredEffect};
 use quell::store::memory::MemoryStore;
-use quell::{KeyOverride, Limit, Limiter, OverrideRank, Query, Span, Verdict};
+use quell::{KeyOverride, Limit, Limiter, OverrideRank, Query, ReadNumbers, Span, Verdict};
 use quell_core::time::{Now, Wall};
 
 const START: u64 = 1_800_000_000_000_000_000;
@@ -49,10 +49,15 @@ struct Shop {
 }
 
 fn rules(base: Effect) -> Vec<DomainRules> {
+    rules_with(base, "gold")
+}
+
+/// Rules of which this plan has 50 calls an hour, and the other leaves the rule as it is.
+fn rules_with(base: Effect, plan: &str) -> Vec<DomainRules> {
     let names = ["gold", "silver"].map(Arc::from);
     let plans = Plans {
         entry: Some(Arc::from("plan")),
-        effects: [(Arc::from("gold"), hourly(50))].into(),
+        effects: [(Arc::from(plan), hourly(50))].into(),
         names: Arc::new(names.into()),
     };
     let api = Rule {
@@ -83,6 +88,16 @@ impl Shop {
     }
 
     fn put(&self, tenant: &str, rank: OverrideRank, spans: &[(Option<u64>, Option<u64>, &str)]) {
+        self.put_read(tenant, rank, spans, &read);
+    }
+
+    fn put_read(
+        &self,
+        tenant: &str,
+        rank: OverrideRank,
+        spans: &[(Option<u64>, Option<u64>, &str)],
+        read: &ReadNumbers<'_>,
+    ) {
         let spans = spans.iter().map(|(from, until, numbers)| Span {
             from: from.map(wall),
             until: until.map(wall),
@@ -95,7 +110,7 @@ impl Shop {
             rank,
             spans: spans.collect(),
         };
-        self.limiter.change_overrides(&[one], &read);
+        self.limiter.change_overrides(&[one], read);
     }
 
     fn ask(&self, tenant: &'static str, plan: Option<&'static str>, cost: u64) -> Verdict {
@@ -255,6 +270,105 @@ fn what_a_list_does_not_have_is_dropped() {
     assert_eq!(shop.limiter.override_count(), 2);
 }
 
+fn random(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    }
+}
+
+/// The limit of a text while others are multiplied by `factor`; `None` if there is none.
+fn meaning(text: &str, factor: u64) -> Option<u64> {
+    match (text, text.parse::<u64>()) {
+        (_, Ok(limit)) if text.starts_with('0') => Some(limit),
+        (_, Ok(limit)) => Some(limit * factor),
+        (plan, _) if plan == plan_of(factor) => Some(50),
+        ("unlimited", _) => None,
+        ("refuse", _) => Some(0),
+        _ => Some(10 * factor),
+    }
+}
+
+/// The plan with numbers of its own.
+const fn plan_of(factor: u64) -> &'static str {
+    if factor == 2 { "silver" } else { "gold" }
+}
+
+fn read_times(factor: u64) -> impl Fn(&str, &str, &str) -> Option<StoredEffect> {
+    move |domain, rule, text| match (meaning(text, factor), text.parse::<u64>()) {
+        (Some(limit), Ok(_)) => Some(StoredEffect::Effect(hourly(limit))),
+        _ => read(domain, rule, text),
+    }
+}
+
+/// Keys that are called again and again, while what is stored for them changes, and what that means: texts that mean
+/// the same under some rules, and not under others.
+#[test]
+fn a_key_that_is_called_often_has_the_numbers_of_now() {
+    let tenants = ["a", "b", "c", "d", "e", "f"];
+    let texts = [
+        "10",
+        "20",
+        "030",
+        "40",
+        "gold",
+        "silver",
+        "unlimited",
+        "refuse",
+    ];
+    for seed in 0..20 {
+        let (shop, mut random) = (Shop::new(), random(seed));
+        let mut model: BTreeMap<&str, (&str, Option<u64>)> = BTreeMap::new();
+        let (mut factor, mut time) = (1, 0);
+        for step in 0..2_000 {
+            let tenant = tenants[usize::try_from(random(6)).unwrap()];
+            match random(20) {
+                0 => {
+                    if random(2) == 0 {
+                        // The rule goes, and comes back.
+                        let read = read_times(factor);
+                        let none = vec![DomainRules::new("shop", Vec::new())];
+                        shop.limiter.set_rules_and_read(none, &read).unwrap();
+                    }
+                    factor = 1 + random(3);
+                    let rules = rules_with(hourly(10 * factor), plan_of(factor));
+                    shop.limiter
+                        .set_rules_and_read(rules, &read_times(factor))
+                        .unwrap();
+                }
+                1..4 => {
+                    let text = texts[usize::try_from(random(8)).unwrap()];
+                    let until = (random(4) == 0).then(|| time + random(9));
+                    let span = [(None, until, text)];
+                    shop.put_read(tenant, OverrideRank::Rule, &span, &read_times(factor));
+                    model.insert(tenant, (text, until));
+                }
+                4 => {
+                    shop.put(tenant, OverrideRank::Rule, &[]);
+                    model.remove(tenant);
+                }
+                5 => {
+                    time += random(3);
+                    shop.at(time);
+                }
+                _ => {}
+            }
+            let tenant = tenants[usize::try_from(random(6)).unwrap()];
+            let stored = model.get(tenant);
+            let stored = stored.filter(|(_, until)| until.is_none_or(|until| time < until));
+            let expected = stored.map_or(Some(10 * factor), |(text, _)| meaning(text, factor));
+            let verdict = shop.ask(tenant, None, 1);
+            let limit = verdict.decisions.first().map(|one| one.decision.limit);
+            assert_eq!(
+                limit, expected,
+                "seed {seed}, step {step}: {tenant} {stored:?}"
+            );
+        }
+    }
+}
+
 /// Ten thousand changes of a few keys, against a map.
 #[test]
 fn random_changes_have_the_numbers_of_a_map() {
@@ -268,13 +382,7 @@ fn random_changes_have_the_numbers_of_a_map() {
     let shop = Shop::new();
     type Known = (Option<u64>, Option<u64>, String);
     let mut model: BTreeMap<(&str, OverrideRank), Vec<Known>> = BTreeMap::new();
-    let mut seed = 7_u64;
-    let mut random = |below: u64| {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % below
-    };
+    let mut random = random(7);
     let mut time = 0;
     for step in 0..10_000 {
         time += random(3);

@@ -1,11 +1,12 @@
-//! Fingerprint: 93 bits that identify a key.
+//! Fingerprint: 91 bits that identify a key.
 //!
 //! SipHash-1-3 under a secret key: an attacker cannot aim at a collision, and by chance any two of
-//! 10^8 keys share 93 bits with probability below 2^-40 (n^2 / 2^94).
+//! 10^8 keys share 91 bits with probability below 2^-38 (n^2 / 2^92).
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hash, Hasher};
 
+use super::line::KEPT;
 use super::siphash::{HalfHash, SipHasher};
 
 /// Identifies a key in the table.
@@ -13,12 +14,9 @@ use super::siphash::{HalfHash, SipHasher};
 pub struct Fingerprint {
     /// The upper 64 bits; the last of them determine the key's place.
     pub high: u64,
-    /// The lower 29 bits, and three that are zero.
+    /// The lower 27 bits, and five that are zero.
     pub low: u32,
 }
-
-/// Bits of [`Fingerprint::low`] that are kept; the table needs the others.
-const KEPT: u32 = !0b111;
 
 impl Fingerprint {
     /// The part of it that a table can keep.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! header: version 36 | link 27 | locked 1      then five slots of three words
-//! slot:   upper 64 bits of the fingerprint | use | limit 32, lower 29 bits of the fingerprint, kind 3
+//! slot:   upper 64 bits of the fingerprint | use | limit 32, lower 27 bits of the fingerprint, memo 2, kind 3
 //! ```
 //!
 //! A reader takes the header, reads what it needs, and reads the header again: if it is the same and
@@ -22,6 +22,9 @@
 //! A line can be linked to a [`Spill`](super::spill::Spill), which is read and written under the line's
 //! lock. Every word is an atomic, so a torn read is a wrong value that the second read detects, never
 //! undefined behaviour.
+//!
+//! A memo is a note about the key for others, here the overrides. The table keeps it with the state, as long as the
+//! limit stays the same.
 
 use std::hint::select_unpredictable;
 
@@ -53,6 +56,11 @@ const SHARED: u32 = 4;
 const FULL: u32 = BOXED | PACKED;
 const KIND: u32 = BOXED | PACKED | SHARED;
 
+const MEMO_SHIFT: u32 = 3;
+const MEMO: u32 = 0b11 << MEMO_SHIFT;
+/// Bits of [`Fingerprint::low`] that a slot has.
+pub(super) const KEPT: u32 = !(KIND | MEMO);
+
 // A line of the product is two cache lines; loom's atomics are larger.
 const _: () = assert!(cfg!(test) || size_of::<Line>() == 128);
 
@@ -80,6 +88,7 @@ pub(super) struct Content {
     pub(super) held: InSlot,
     /// True for an overflow state, which several keys share.
     pub(super) is_shared: bool,
+    pub(super) memo: u8,
 }
 
 /// Place of the usage in a slot.
@@ -91,10 +100,26 @@ pub(super) enum InSlot {
     Boxed(u64),
 }
 
-/// The lower half of `meta`: kind and lower bits of the fingerprint.
+/// The lower half of `meta`: kind, memo and lower bits of the fingerprint.
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
 const fn lower(meta: u64) -> u32 {
     meta as u32
+}
+
+const fn limit_of(meta: u64) -> LimitId {
+    LimitId((meta >> 32) as u32)
+}
+
+const fn memo_of(meta: u64) -> u8 {
+    ((lower(meta) & MEMO) >> MEMO_SHIFT) as u8
+}
+
+const fn without_memo(meta: u64) -> u64 {
+    meta & !(MEMO as u64)
+}
+
+const fn memo_bits(memo: u8) -> u32 {
+    ((memo as u32) << MEMO_SHIFT) & MEMO
 }
 
 impl Slot {
@@ -111,10 +136,11 @@ impl Slot {
             },
             fingerprint: Fingerprint {
                 high: self.high.load(Ordering::Relaxed),
-                low: lower(meta) & !KIND,
+                low: lower(meta) & KEPT,
             },
-            limit: LimitId((meta >> 32) as u32),
+            limit: limit_of(meta),
             is_shared: kind & SHARED != 0,
+            memo: memo_of(meta),
         })
     }
 
@@ -130,7 +156,7 @@ impl Slot {
             InSlot::Boxed(number) => (number, BOXED),
         };
         let shared = if content.is_shared { SHARED } else { 0 };
-        let low = (content.fingerprint.low & !KIND) | kind | shared;
+        let low = (content.fingerprint.low & KEPT) | memo_bits(content.memo) | kind | shared;
         self.high.store(content.fingerprint.high, Ordering::Relaxed);
         self.word.store(word, Ordering::Relaxed);
         let meta = u64::from(content.limit.0) << 32 | u64::from(low);
@@ -141,8 +167,21 @@ impl Slot {
     #[inline]
     pub(super) fn word_of(&self, sought: PackedKey) -> Option<u64> {
         let is_here = self.high.load(Ordering::Relaxed) == sought.high
-            && self.meta.load(Ordering::Relaxed) == sought.meta;
+            && without_memo(self.meta.load(Ordering::Relaxed)) == sought.meta;
         is_here.then(|| self.word.load(Ordering::Relaxed))
+    }
+
+    /// Drops the memo of a key with this upper half of its fingerprint. Only under the lock of the chain.
+    pub(super) fn drop_memo_of(&self, high: u64) {
+        if self.high.load(Ordering::Relaxed) == high {
+            self.drop_memo();
+        }
+    }
+
+    /// Drops the memo. Only under the lock of the chain.
+    pub(super) fn drop_memo(&self) {
+        let meta = self.meta.load(Ordering::Relaxed);
+        self.meta.store(without_memo(meta), Ordering::Relaxed);
     }
 
     /// Returns true if the state of `fingerprint` is here.
@@ -150,7 +189,7 @@ impl Slot {
     pub(super) fn holds(&self, fingerprint: Fingerprint) -> bool {
         let meta = lower(self.meta.load(Ordering::Relaxed));
         self.high.load(Ordering::Relaxed) == fingerprint.high
-            && meta & !KIND == fingerprint.low
+            && meta & KEPT == fingerprint.low
             && meta & FULL != 0
     }
 }
@@ -167,7 +206,7 @@ impl PackedKey {
     pub(super) const fn new(fingerprint: Fingerprint, limit: LimitId) -> Self {
         Self {
             high: fingerprint.high,
-            meta: (limit.0 as u64) << 32 | (fingerprint.low & !KIND | PACKED) as u64,
+            meta: (limit.0 as u64) << 32 | (fingerprint.low & KEPT | PACKED) as u64,
         }
     }
 }
@@ -197,6 +236,11 @@ impl Glance<'_> {
     /// Writes one word of the chain, if nothing was written since. Returns whether it did.
     #[inline]
     pub(super) fn replace(self, slot: &Slot, word: u64) -> bool {
+        self.write(&slot.word, word)
+    }
+
+    #[inline]
+    fn write(self, place: &AtomicU64, word: u64) -> bool {
         fence(Ordering::Acquire);
         let claim = self.line.header.compare_exchange(
             self.header,
@@ -209,10 +253,45 @@ impl Glance<'_> {
         }
         // A reader of the word sees the lock bit or a later version.
         fence(Ordering::Release);
-        slot.word.store(word, Ordering::Relaxed);
+        place.store(word, Ordering::Relaxed);
         let next = self.header.wrapping_add(NEXT_VERSION);
         self.line.header.store(next, Ordering::Release);
         true
+    }
+}
+
+/// The slot of a key as a reader found it, at one instant.
+#[derive(Debug)]
+pub(crate) struct FoundSlot<'a> {
+    glance: Glance<'a>,
+    slot: &'a Slot,
+    meta: u64,
+}
+
+impl<'a> FoundSlot<'a> {
+    /// `slot` as it is; `None` if something was written to its chain since the glance.
+    #[inline]
+    pub(super) fn read(glance: Glance<'a>, slot: &'a Slot) -> Option<Self> {
+        let meta = slot.meta.load(Ordering::Relaxed);
+        glance.still_stands().then_some(Self { glance, slot, meta })
+    }
+
+    /// The limit of the state.
+    #[inline]
+    pub(crate) const fn limit(&self) -> LimitId {
+        limit_of(self.meta)
+    }
+
+    /// The memo, 0 if there is none.
+    #[inline]
+    pub(crate) const fn memo(&self) -> u8 {
+        memo_of(self.meta)
+    }
+
+    /// Writes a memo of two bits, if nothing was written to the chain since the slot was found. Returns whether it did.
+    pub(crate) fn write_memo(self, memo: u8) -> bool {
+        let meta = without_memo(self.meta) | u64::from(memo_bits(memo));
+        self.glance.write(&self.slot.meta, meta)
     }
 }
 
@@ -222,22 +301,35 @@ impl Line {
         &self.slots
     }
 
-    /// The slot of the sought state, and its word, if it is in this line.
+    /// The first slot with this upper half of a fingerprint.
     ///
     /// The processor can hardly ever predict which slot a key has, and a wrong prediction costs more
-    /// than comparing all five. If two keys have the same upper 64 bits, all but one take the slow
-    /// path.
+    /// than comparing all five.
     #[inline]
-    pub(super) fn seek(&self, sought: PackedKey) -> Option<(&Slot, u64)> {
+    fn slot_of(&self, high: u64) -> Option<&Slot> {
         let mut index = SLOTS;
         for (other, slot) in self.slots.iter().enumerate().rev() {
-            let is_here = slot.high.load(Ordering::Relaxed) == sought.high;
+            let is_here = slot.high.load(Ordering::Relaxed) == high;
             index = select_unpredictable(is_here, other, index);
         }
-        let slot = self.slots.get(index)?;
+        self.slots.get(index)
+    }
+
+    /// The slot of the sought state, and its word, if it is in this line. If two keys have the same upper 64 bits, all
+    /// but one take the slow path.
+    #[inline]
+    pub(super) fn seek(&self, sought: PackedKey) -> Option<(&Slot, u64)> {
+        let slot = self.slot_of(sought.high)?;
         // If its upper half has changed, the header has, too.
-        let is_here = slot.meta.load(Ordering::Relaxed) == sought.meta;
+        let is_here = without_memo(slot.meta.load(Ordering::Relaxed)) == sought.meta;
         is_here.then(|| (slot, slot.word.load(Ordering::Relaxed)))
+    }
+
+    /// The slot of a key's state under whatever limit, if it is in this line.
+    #[inline]
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&Slot> {
+        let slot = self.slot_of(fingerprint.high)?;
+        slot.holds(fingerprint).then_some(slot)
     }
 
     /// Prefetches both halves and waits for neither. A load would do as well if the clock were not read
@@ -340,7 +432,10 @@ mod tests {
 
     use super::*;
 
-    const KEY: Fingerprint = Fingerprint { high: 7, low: 8 };
+    const KEY: Fingerprint = Fingerprint {
+        high: 7,
+        low: 1 << 8,
+    };
 
     fn content(word: u64) -> Content {
         Content {
@@ -348,6 +443,7 @@ mod tests {
             limit: LimitId(1),
             held: InSlot::Packed(word),
             is_shared: false,
+            memo: 0,
         }
     }
 
@@ -437,7 +533,7 @@ mod tests {
             let other = Arc::clone(&line);
             let thread = loom::thread::spawn(move || {
                 let newcomer = Content {
-                    fingerprint: Fingerprint { high: 9, low: 8 },
+                    fingerprint: Fingerprint { high: 9, ..KEY },
                     ..content(100)
                 };
                 let locked = other.try_lock();

@@ -13,13 +13,13 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 use quell_core::charge::Operation;
 use quell_core::limit::{ActiveLimit, LimitId, LimitPlace};
-use quell_core::rule::{Changes, DomainRules, Rule};
+use quell_core::rule::{Changes, DomainRules, Effect, Rule, StoredEffect};
 use quell_core::time::{Monotonic, Now};
 
 use super::{HashKey, MemoryStore, Store};
 use crate::calendar::SystemCalendar;
 use crate::clock::{Clock, ManualClock};
-use crate::{Limit, LimitError, Limiter, Query, Rate};
+use crate::{KeyOverride, Limit, LimitError, Limiter, OverrideRank, Query, Rate, Span};
 
 const START: Now = Now::from_nanos(1_700_000_000_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);
@@ -365,6 +365,81 @@ fn changes_from_two_sides_are_both_made() {
         thread.join().unwrap();
         assert_eq!(model.limiter.store().limits().len(), before + 2);
         assert_eq!(model.remaining(("k", "1"), START), 5);
+    });
+}
+
+/// A number of calls an hour.
+fn read_hourly(_: &str, _: &str, text: &str) -> Option<StoredEffect> {
+    let limit = Limit::per_hour(text.parse().unwrap()).build().unwrap();
+    Some(StoredEffect::Effect(Effect::Limit(limit)))
+}
+
+/// Numbers that are stored for a key of [`three_keys`], before and after a change.
+const STORED: [(Option<u64>, Option<u64>); 3] =
+    [(None, Some(50)), (Some(40), None), (Some(40), Some(50))];
+
+fn store(model: &Model, key: &str, number: Option<u64>) {
+    let spans = number.map(|number| Span {
+        from: None,
+        until: None,
+        numbers: number.to_string().into(),
+    });
+    let one = KeyOverride {
+        domain: "d",
+        rule: "k",
+        entries: vec![("k", key)],
+        rank: OverrideRank::Rule,
+        spans: spans.into_iter().collect(),
+    };
+    model.limiter.change_overrides(&[one], &read_hourly);
+}
+
+/// A key for which this is stored, and what was used of it. Its state is under the limit that applies, and has no memo.
+fn key_with(key: &str, stored: Option<u64>) -> (Arc<Model>, u64) {
+    let model = three_keys(Limit::per_hour(30).build());
+    // Others keep these numbers.
+    store(&model, "4", Some(40));
+    store(&model, "5", Some(50));
+    store(&model, key, stored);
+    let used = 1 + stored.map_or(0, |_| model.acquire(&[("k", key)], START));
+    (model, used)
+}
+
+/// What is stored for a key changes while a call looks it up and leaves a memo: the next call has the new numbers,
+/// whether its state lies in the line or in a spill.
+#[test]
+fn a_memo_never_outlives_what_it_says() {
+    for (before, after) in STORED {
+        for key in ["1", "3"] {
+            model(3, move || {
+                let (model, used) = key_with(key, before);
+                let other = Arc::clone(&model);
+                let thread = thread::spawn(move || other.remaining(("k", key), START));
+                store(&model, key, after);
+                thread.join().unwrap();
+                for _ in 0..2 {
+                    let left = model.remaining(("k", key), START);
+                    assert_eq!(left, after.unwrap_or(30) - used);
+                }
+            });
+        }
+    }
+}
+
+/// A call under the numbers before takes the state to their limit after others left a memo: it goes.
+#[test]
+fn a_memo_goes_when_a_late_call_takes_its_state_to_another_limit() {
+    model(1, || {
+        let (model, mut used) = key_with("1", Some(40));
+        let other = Arc::clone(&model);
+        let thread = thread::spawn(move || other.acquire(&[("k", "1")], START));
+        store(&model, "1", Some(50));
+        used += model.acquire(&[("k", "1")], START);
+        model.remaining(("k", "1"), START);
+        used += thread.join().unwrap();
+        for _ in 0..2 {
+            assert_eq!(model.remaining(("k", "1"), START), 50 - used);
+        }
     });
 }
 

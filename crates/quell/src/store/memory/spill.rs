@@ -7,6 +7,7 @@
 //! Spills have no lock of their own; they are read and written under the lock of their chain's
 //! line.
 
+use super::fingerprint::Fingerprint;
 use super::line::{PackedKey, Slot};
 use super::sync::{AtomicU64, Ordering};
 
@@ -30,6 +31,12 @@ impl Spill {
     pub(super) fn seek(&self, sought: PackedKey) -> Option<(&Slot, u64)> {
         let mut slots = self.slots.iter();
         slots.find_map(|slot| slot.word_of(sought).map(|word| (slot, word)))
+    }
+
+    /// The slot of a key's state under whatever limit, if it is here.
+    pub(super) fn find(&self, fingerprint: Fingerprint) -> Option<&Slot> {
+        let mut slots = self.slots.iter();
+        slots.find(|slot| slot.holds(fingerprint))
     }
 
     /// The next spill; read it only under the lock of the chain, or between two reads of the

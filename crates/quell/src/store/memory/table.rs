@@ -28,7 +28,7 @@ use super::arena::Arena;
 use super::boxes::Boxes;
 use super::chain::{Chain, Spare};
 use super::fingerprint::{Fingerprint, HashKey};
-use super::line::{Content, Line, PackedKey, Slot};
+use super::line::{Content, FoundSlot, Line, PackedKey, Slot};
 use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering};
 
 mod load;
@@ -65,6 +65,7 @@ pub(crate) struct Table {
     /// The instant from which packed states count time; [`NEVER`] before the first call.
     origin: AtomicU64,
     key: HashKey,
+    owner: u32,
     max_keys: usize,
     spare: Spare,
     boxes: Boxes,
@@ -147,6 +148,12 @@ impl Extent {
     }
 }
 
+/// A number that no other table of this process has.
+fn next_owner() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 impl Table {
     pub(crate) fn new(max_keys: usize, key: HashKey) -> Self {
         let lines = Arena::default();
@@ -156,6 +163,7 @@ impl Table {
             extent: AtomicU64::new(Extent::new(PARTS).0),
             origin: AtomicU64::new(NEVER),
             key,
+            owner: next_owner(),
             max_keys: max_keys.clamp(1, MAX_KEYS),
             spare: Spare::default(),
             boxes: Boxes::default(),
@@ -225,12 +233,19 @@ impl Table {
         }
     }
 
-    /// Prefetches the cache line of a key by the upper half of its fingerprint.
+    /// Prefetches the cache line of a key that is hashed already.
     #[inline]
-    pub(crate) fn fetch(&self, high: u64) {
-        if let Some(line) = self.lines.get(self.extent().home(high)) {
+    pub(crate) fn prefetch_hashed(&self, fingerprint: Fingerprint) -> PrefetchedKey<'_> {
+        let line = self.lines.get(self.extent().home(fingerprint.high));
+        if let Some(line) = line {
             line.fetch();
         }
+        PrefetchedKey { line, fingerprint }
+    }
+
+    /// The table's number in this process.
+    pub(crate) const fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// Decides a charge on the key's packed word, without a lock. `None` if the slow path has to: the
@@ -294,6 +309,48 @@ impl Table {
             link = spill.next()?;
         }
         None
+    }
+
+    /// Finds the slot of a key without a lock; `None` if there is none, or while others write to its line.
+    #[inline]
+    pub(crate) fn find_slot<'t>(&'t self, key: &PrefetchedKey<'t>) -> Option<FoundSlot<'t>> {
+        let (line, key) = (key.line?, key.fingerprint);
+        let glance = line.glance()?;
+        let link = glance.link();
+        let slot = line.find(key).or_else(|| self.find_behind(link?, key))?;
+        FoundSlot::read(glance, slot)
+    }
+
+    fn find_behind(&self, mut link: usize, key: Fingerprint) -> Option<&Slot> {
+        for _ in 0..DEPTH {
+            let spill = self.spare.get(link)?;
+            let found = spill.find(key);
+            if found.is_some() {
+                return found;
+            }
+            link = spill.next()?;
+        }
+        None
+    }
+
+    /// Drops the memo of a key with this upper half of its fingerprint. Whoever found its slot before writes none.
+    pub(crate) fn drop_memo(&self, high: u64) {
+        let chains = self.lock([Fingerprint { high, low: 0 }]);
+        for (_, chain) in &chains.0 {
+            chain.slots().for_each(|slot| slot.drop_memo_of(high));
+        }
+    }
+
+    /// Drops the memos of all keys. Whoever found a slot before writes none.
+    pub(crate) fn drop_memos(&self) {
+        // States may move meanwhile, but only to chains that come later.
+        let mut index = 0;
+        while index < self.extent().chains() {
+            if let Some(chain) = self.chain(index) {
+                chain.slots().for_each(Slot::drop_memo);
+            }
+            index += 1;
+        }
     }
 
     /// Locks the chains of all fingerprints in ascending order, so that two sets cannot wait for

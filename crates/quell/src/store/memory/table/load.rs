@@ -311,6 +311,8 @@ impl Table {
             return false;
         }
         let limit = held.state.limit;
+        let same = before.filter(|before| before.limit == limit);
+        let memo = same.map(|before| before.memo);
         let word = keeper.with_limit(limit, |known| known?.pack(&held.state, self.origin(now)));
         let content = Content {
             fingerprint: held.fingerprint,
@@ -329,6 +331,7 @@ impl Table {
                 (None, None) => InSlot::Boxed(self.boxes.keep(held.fingerprint.low, held.state)),
             },
             is_shared: held.is_overflow,
+            memo: memo.unwrap_or(0),
         };
         if let Some(slot) = held.slot {
             slot.set(Some(&content));
