@@ -288,8 +288,12 @@ impl Engine {
         }
     }
 
-    /// Converts `usage` from `self` to `to` at the instant of the change. Debts stay debts.
+    /// Converts `usage` from `self` to `to` at the instant of the change. Debts stay debts. A key at rest stays at rest:
+    /// tokens that were missing at its start came back long ago.
     pub(crate) fn carry(&self, mut usage: Usage, to: &Self, at: &At) -> Usage {
+        if matches!(usage, Usage::Rest) {
+            return usage;
+        }
         self.settle(&mut usage, at);
         let owed = self.units_owed(&usage, at);
         if let Usage::OwingBatches { used, .. } = &mut usage {

@@ -117,7 +117,6 @@ impl State {
         let kept = self.usage.clone();
         let counts = !is_at_rest || is_known || !versions.known.is_empty();
         let carried = match mem::take(&mut self.usage) {
-            Usage::Rest => Usage::Rest,
             usage if !is_known || old.is_moved(new) => old.carry(usage, new, at),
             _ => Usage::Rest,
         };

@@ -68,18 +68,17 @@ pub fn remembered(limit: &Limit) -> Duration {
     limit.full_refill().saturating_mul(2).max(REMEMBERED)
 }
 
-impl Version {
-    /// Turns the [`At`] of a decision under the limit `of` into that of this version. Calendar edges are
-    /// kept if both have the same calendar. `since` is the origin, because the initial tokens were
-    /// already counted in the usage.
-    fn at(&self, at: &At, of: &Limit) -> At {
-        At {
-            since: Monotonic::ORIGIN,
-            edges: at.edges.filter(|_| self.limit.calendar() == of.calendar()),
-            ..*at
-        }
+/// Turns the [`At`] of a decision under the limit `of` into that of the version `limit`. Calendar edges are kept if
+/// both have the same calendar. `since` is the origin, because the initial tokens were already counted in the usage.
+fn at_of(limit: &Limit, at: &At, of: &Limit) -> At {
+    At {
+        since: Monotonic::ORIGIN,
+        edges: at.edges.filter(|_| limit.calendar() == of.calendar()),
+        ..*at
     }
+}
 
+impl Version {
     fn is_forgotten(&self, now: Now) -> bool {
         let idle = now.monotonic.since(self.asked);
         let refills = self.limit.full_refill().saturating_mul(2);
@@ -106,7 +105,7 @@ impl Versions {
     pub(crate) fn count(&mut self, asked: &Limit, at: &At, units: u64) {
         self.forget(at.now);
         self.known.retain_mut(|version| {
-            let at = version.at(at, asked);
+            let at = at_of(&version.limit, at, asked);
             // If the clock went back, `asked` would be in the future.
             version.asked = version.asked.min(at.now.monotonic);
             let engine = version.limit.engine();
@@ -158,9 +157,9 @@ impl Versions {
         let all = core::iter::once(kept).chain(others);
         let (mut room, mut largest) = (0, None);
         for (limit, used) in all.filter(|(limit, _)| limit.engine().is_kin(engine)) {
-            let mut used = used.clone();
-            limit.engine().settle(&mut used, at);
-            room = room.max(limit.engine().remaining(&used, at));
+            let (mut used, own) = (used.clone(), at_of(limit, at, to));
+            limit.engine().settle(&mut used, &own);
+            room = room.max(limit.engine().remaining(&used, &own));
             if largest.as_ref().is_none_or(|(most, _)| limit.max() > *most) {
                 largest = Some((limit.max(), limit.engine().carry(used, engine, at)));
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::{BoxedStrategy, Strategy};
 use proptest::{collection, prop_oneof, proptest};
 use quell_core::algorithm::fixed_window::CalendarUnit;
+use quell_core::algorithm::token_bucket::TokenBucket;
 use quell_core::charge::{Charge, Entry, Operation, decide_one};
 use quell_core::cost::Cost;
 use quell_core::decision::{Decision, Outcome, RetryAfter};
@@ -13,7 +14,7 @@ use quell_core::limit::{ActiveLimit, Limit};
 use quell_core::rate::Rate;
 use quell_core::state::State;
 use quell_core::state::versions::Version;
-use quell_core::time::Now;
+use quell_core::time::{Monotonic, Now};
 
 use crate::bench::install;
 use crate::calendar;
@@ -124,6 +125,31 @@ fn two_versions_in_turn_admit_no_more_than_the_larger() {
 fn two_algorithms_in_turn_admit_each_burst_once() {
     let admitted = admitted_in_turn(&[token(1, 60), hourly(60)], 600);
     assert_eq!(admitted, 60 + 60 + 599);
+}
+
+/// `initial` counts once, from when its own version came into force.
+#[test]
+fn a_version_at_rest_lacks_no_initial_tokens_when_another_begins() {
+    let batches = TokenBucket::refill(6, Duration::from_secs(1)).initial(0);
+    let batches = batches.burst(6).build().unwrap();
+    let slow = Limit::per_hour(1).burst(3).build().unwrap();
+    for changes_algorithm in [false, true] {
+        let versions = [slow.clone(), batches.clone(), token(4, 6), hourly(9)];
+        let mut key = Shared::new(&versions);
+        assert_eq!(key.acquire(0, 1).outcome, Outcome::Allow);
+        assert_eq!(key.acquire(1, 7).outcome, Outcome::Deny(RetryAfter::Never));
+        key.now += 10 * SECOND;
+        assert_eq!(
+            key.acquire(1, 7).remaining,
+            6,
+            "at rest, beside the slow one"
+        );
+        if changes_algorithm {
+            assert_eq!(key.acquire(3, 10).remaining, 9);
+        }
+        key.versions[2].since = Monotonic::from_nanos(key.now);
+        assert_eq!(key.drain(2), 6);
+    }
 }
 
 /// A refusal lasts at most the version's own full refill after the other's last charge, whatever the
