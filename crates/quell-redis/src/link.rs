@@ -229,6 +229,20 @@ impl Link {
         }
     }
 
+    /// [`call`](Self::call) for callers who come so often that a connection is never quiet. One without an answer is
+    /// given up: perhaps nothing ever comes back on it.
+    pub(crate) async fn call_or_hang_up(
+        &self,
+        key: &[u8],
+        command: Command,
+    ) -> Result<Value, Failure> {
+        let answer = self.call(key, command).await;
+        if let Err(Failure::Unknown(_) | Failure::Unreachable(_)) = &answer {
+            self.hang_up(&self.endpoint_of(key));
+        }
+        answer
+    }
+
     /// Sends `command`, which is about `key`, to the server that has it, and tries again while servers
     /// say that they ran nothing. A server that does not know a script gets its text.
     ///

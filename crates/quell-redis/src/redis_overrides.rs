@@ -116,15 +116,9 @@ impl RedisOverrides {
         self
     }
 
-    /// Sends a command. A connection without an answer is given up: nothing may ever come back on it, and a follower
-    /// polls so often that it is never quiet.
     async fn call(&self, command: Command) -> Result<Value, Failure> {
         let key = head_key();
-        let answer = self.link.call(key.as_bytes(), command).await;
-        if let Err(Failure::Unknown(_) | Failure::Unreachable(_)) = &answer {
-            self.link.hang_up(&self.link.endpoint_of(key.as_bytes()));
-        }
-        answer
+        self.link.call_or_hang_up(key.as_bytes(), command).await
     }
 
     /// Sends a command that writes nothing.

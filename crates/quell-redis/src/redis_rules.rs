@@ -59,6 +59,15 @@ impl RedisRules {
         }
     }
 
+    /// The same, with calls that may take so long: [`new`](Self::new) gives them 5 s.
+    #[must_use]
+    pub fn with_timeout(url: &StoreUrl, timeout: Duration) -> Self {
+        Self {
+            link: Link::new(url, timeout),
+            ..Self::new(url)
+        }
+    }
+
     /// The same with at most so many bytes of texts. Default: [`KEPT_BYTES`].
     #[must_use]
     pub const fn with_kept_bytes(mut self, bytes: u64) -> Self {
@@ -81,7 +90,8 @@ impl RedisRules {
     }
 
     async fn call(&self, key: &str, command: &Cmd) -> Result<Value, RuleStoreError> {
-        Ok(self.link.call(key.as_bytes(), command.into()).await?)
+        let answer = self.link.call_or_hang_up(key.as_bytes(), command.into());
+        Ok(answer.await?)
     }
 }
 
@@ -151,7 +161,8 @@ impl RuleStore for RedisRules {
             ]
             .map(String::into_bytes);
             let push = PUSH_RULES.command(&keys, &arguments);
-            let answer = self.link.call(head_key().as_bytes(), push).await?;
+            let key = head_key();
+            let answer = self.link.call_or_hang_up(key.as_bytes(), push).await?;
             match read::text(&answer).and_then(Head::parse) {
                 Some(head) if head == next => Ok(PushOutcome::Done(head)),
                 other => Ok(PushOutcome::Overtaken(other)),

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use quell::rule_store::{PushOutcome, RuleStore, RuleStoreError};
 use quell_conformance::rule_store::{self, draft, push};
 use quell_redis::RedisRules;
+use quell_testkit::proxy::{Fault, Proxy};
 
 use crate::cluster::Cluster;
+use crate::patience::{TIMEOUT, until_it};
 use crate::server::Server;
 
 #[tokio::test]
@@ -102,6 +104,27 @@ async fn what_was_changed_by_hand_is_told() {
     let error = book.head().await.unwrap_err();
     assert!(matches!(error, RuleStoreError::NoAnswer(_)), "{error:?}");
     assert!(error.to_string().contains("Quell did not write"), "{error}");
+}
+
+/// Something on the way forgot the connection, or the machine at its other end is gone, and no packet says so: a server
+/// that follows the rules finds another connection, and what was written meanwhile.
+#[tokio::test]
+async fn a_connection_that_is_silent_is_replaced() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::start(server.port());
+    let url = proxy.redis_url().parse().unwrap();
+    let book = RedisRules::with_timeout(&url, TIMEOUT);
+    let first = push(&book, None, "domain: d").await;
+    // The connection was in use a moment ago.
+    proxy.set(Fault::Forgotten);
+    assert!(book.latest().await.is_err());
+    let direct = RedisRules::new(&server.url());
+    let second = push(&direct, Some(&first), "domain: e").await;
+    until_it("the new rules are read", async || {
+        let latest = book.latest().await;
+        latest.is_ok_and(|version| version.is_some_and(|version| *version.head() == second))
+    })
+    .await;
 }
 
 #[tokio::test]
