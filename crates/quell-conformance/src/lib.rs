@@ -60,6 +60,14 @@ pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_mod
 pub use scripted::ScriptedStore;
 pub use warming::warms_as_model_in_micros;
 
+/// The seeds of a test's random histories, `usual` of them from 1 on. `QUELL_HISTORIES` in the environment is another
+/// number, and `QUELL_SEED` another begin.
+pub fn seeds(usual: u64) -> impl Iterator<Item = u64> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let first = number("QUELL_SEED").unwrap_or(1);
+    first..first.saturating_add(number("QUELL_HISTORIES").unwrap_or(usual))
+}
+
 /// A limiter on `store` whose clock stands still until it is moved, and that clock.
 fn limiter<S: Store>(store: S, now: Now) -> (Limiter<S>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(now));

@@ -14,17 +14,18 @@ use crate::model::{Carries, ModelStore};
 use crate::rules::{Random, effect, random_rules};
 use crate::{later, limiter, random_query, reload, start};
 
-/// Numbers that a text names: few, so that a key comes back to some.
-fn read(_: &str, _: &str, text: &str) -> Option<StoredEffect> {
+/// Numbers that a text names in a history: few, so that a key comes back to some.
+fn read(history: &Random, text: &str) -> Option<StoredEffect> {
     let number: u64 = text.parse().ok()?;
+    let mut random = history.reseeded(number);
     Some(StoredEffect::Effect(match number {
         0 => Effect::Unlimited,
         1 => Effect::Refuse,
         2..=5 => {
-            let window = anchored(&mut Random::new(number)).build();
+            let window = anchored(&mut random).build();
             window.map_or(Effect::Unlimited, Effect::Limit)
         }
-        _ => effect(&mut Random::new(number)),
+        _ => effect(&mut random),
     }))
 }
 
@@ -68,7 +69,7 @@ fn random_spans(random: &mut Random, now: Now) -> Vec<Span> {
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn overrides_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
-    run(store, ModelStore::default(), seed, steps).await;
+    run(store, ModelStore::default(), Random::new(seed), steps).await;
 }
 
 /// [`overrides_as_model`] for a store that counts time in microseconds.
@@ -82,11 +83,12 @@ pub async fn overrides_as_model_in_micros<S: AdminStore>(
     steps: usize,
 ) {
     let model = InMicros(ModelStore::new(carries));
-    run(store, model, seed, steps).await;
+    run(store, model, Random::from_full(seed), steps).await;
 }
 
-async fn run<S: AdminStore, M: AdminStore>(store: S, model: M, seed: u64, steps: usize) {
-    let mut random = Random::new(seed);
+async fn run<S: AdminStore, M: AdminStore>(store: S, model: M, random: Random, steps: usize) {
+    let (seed, history, mut random) = (random.seed(), random.reseeded(0), random);
+    let read = |_: &str, _: &str, text: &str| read(&history, text);
     let (subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
     reload(&subject, &model, &rules(&mut random));

@@ -28,6 +28,8 @@ pub(crate) struct Random {
     in_micros: bool,
     /// True if days pass between some steps, and rules change every few steps.
     in_days: bool,
+    /// True if all buckets are full at the start.
+    from_full: bool,
 }
 
 impl Random {
@@ -37,6 +39,7 @@ impl Random {
             seed,
             in_micros: false,
             in_days: false,
+            from_full: false,
         }
     }
 
@@ -52,6 +55,25 @@ impl Random {
     pub(crate) fn in_days(seed: u64) -> Self {
         Self {
             in_days: true,
+            ..Self::new(seed)
+        }
+    }
+
+    /// The same, for buckets without `initial`: while numbers that have it are away, it depends on the store whether a key
+    /// at rest is forgotten, which lacks tokens when they come back.
+    pub(crate) fn from_full(seed: u64) -> Self {
+        Self {
+            from_full: true,
+            ..Self::new(seed)
+        }
+    }
+
+    /// One for something else, under the same rules.
+    pub(crate) fn reseeded(&self, seed: u64) -> Self {
+        Self {
+            in_micros: self.in_micros,
+            in_days: self.in_days,
+            from_full: self.from_full,
             ..Self::new(seed)
         }
     }
@@ -285,6 +307,7 @@ fn random_limit(random: &mut Random) -> Result<Limit, LimitError> {
         0 | 1 => Limit::token_bucket(rate).burst(size).build()?,
         2 => {
             let initial = random.below(size + 1);
+            let initial = if random.from_full { size } else { initial };
             let batches = TokenBucket::refill(1 + random.below(4), window);
             batches.burst(size).initial(initial).build()?
         }

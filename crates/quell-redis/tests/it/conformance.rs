@@ -13,11 +13,7 @@ use quell_redis::{FallbackStore, StoreClock};
 
 use crate::server::Server;
 
-pub(crate) fn seeds(most: u64) -> impl Iterator<Item = u64> {
-    let first = std::env::var("QUELL_SEED").ok();
-    let first = first.and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    first..first + most
-}
+pub(crate) use quell_conformance::seeds;
 
 #[tokio::test]
 async fn random_traces_have_the_same_answers_as_in_one_process() {

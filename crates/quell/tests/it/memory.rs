@@ -11,7 +11,7 @@ use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_conformance::{
     anchors_as_model, exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets,
     new_anchors_give_no_second_budget, overdraws_as_model, overrides_as_model,
-    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor, same_as_model,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor, same_as_model, seeds,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -26,7 +26,7 @@ async fn answers_as_the_model_does() {
 
 #[tokio::test]
 async fn overrides_answer_as_the_model_does() {
-    for seed in 0..20 {
+    for seed in seeds(20) {
         overrides_as_model(MemoryStore::new(), seed, 1_000).await;
     }
 }
