@@ -17,6 +17,7 @@ use quell_core::time::Now;
 
 use crate::in_micros::InMicros;
 use crate::model::{Carries, ModelStore};
+use crate::overrides::{change_overrides, reload_and_read};
 use crate::rules::{Random, permits_and_budgets, steady_rules, two_limits, with_permits};
 use crate::{
     VerdictResult, end, is_remembered, later, limit_set, limiter, limiter_by, random_action,
@@ -238,14 +239,18 @@ pub(crate) async fn holds_as<S: HoldStore + AdminStore, M: HoldStore + AdminStor
     let (seed, mut random) = (random.seed(), random);
     let (model, model_clock) = limiter(model, start());
     let can_learn = subject.store().most_learned(Rung::Strict) > 0;
-    crate::reload(&subject, &model, &rules(&mut random, can_learn));
+    let history = random.reseeded(seed);
+    reload_and_read(&subject, &model, &rules(&mut random, can_learn), &history);
     for step in 0..steps {
         if random.changes_rules(60) {
-            crate::reload(&subject, &model, &rules(&mut random, can_learn));
+            reload_and_read(&subject, &model, &rules(&mut random, can_learn), &history);
         }
         let now = random.step_clock(subject.now());
         clock.set(now);
         model_clock.set(now);
+        if random.changes_overrides() {
+            change_overrides(&subject, &model, &history, &mut random, now);
+        }
         let query = random_query(&mut random);
         let told = format!("seed {seed} step {step} at {now:?}: {query:?}");
         let mut name = format!("id-{}", random.below(IDS));

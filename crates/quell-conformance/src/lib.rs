@@ -37,6 +37,7 @@ mod model_holds;
 mod model_ids;
 pub mod override_store;
 mod overrides;
+mod permits;
 pub mod rule_store;
 mod rules;
 mod rungs;
@@ -54,7 +55,11 @@ pub use holds::{
 pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
-pub use overrides::{overrides_as_model, overrides_as_model_in_micros};
+pub use overrides::{
+    held_overrides_as_model, held_overrides_as_model_in_micros, overrides_as_model,
+    overrides_as_model_in_micros,
+};
+pub use permits::permits_are_counted;
 use rules::{Random, random_budgets, random_rules, steady_rules};
 pub use rungs::{Rungs, rungs_as_model, rungs_hold_as_model, rungs_reserve_as_model};
 pub use scripted::ScriptedStore;

@@ -30,6 +30,8 @@ pub(crate) struct Random {
     in_days: bool,
     /// True if all buckets are full at the start.
     from_full: bool,
+    /// True if overrides of keys change where rules do.
+    has_overrides: bool,
 }
 
 impl Random {
@@ -40,6 +42,7 @@ impl Random {
             in_micros: false,
             in_days: false,
             from_full: false,
+            has_overrides: false,
         }
     }
 
@@ -68,12 +71,19 @@ impl Random {
         }
     }
 
+    /// The same, where overrides of keys change beside rules.
+    pub(crate) const fn with_overrides(mut self) -> Self {
+        self.has_overrides = true;
+        self
+    }
+
     /// One for something else, under the same rules.
     pub(crate) fn reseeded(&self, seed: u64) -> Self {
         Self {
             in_micros: self.in_micros,
             in_days: self.in_days,
             from_full: self.from_full,
+            has_overrides: self.has_overrides,
             ..Self::new(seed)
         }
     }
@@ -81,6 +91,11 @@ impl Random {
     /// Decides whether rules change in this step: in one of `usual`.
     pub(crate) fn changes_rules(&mut self, usual: u64) -> bool {
         self.one_in(if self.in_days { 8 } else { usual })
+    }
+
+    /// Decides whether overrides change in this step.
+    pub(crate) fn changes_overrides(&mut self) -> bool {
+        self.has_overrides && self.one_in(6)
     }
 
     pub(crate) const fn seed(&self) -> u64 {
@@ -166,11 +181,7 @@ pub(crate) fn with_permits(
                 .adaptive(1)
                 .lease(Duration::from_millis(1 + random.below(20_000)))
                 .build(),
-            0 | 1 => Limit::concurrency(1 + random.below(3))
-                .queue(random.below(3))
-                .lease(Duration::from_millis(1 + random.below(20_000)))
-                .unit_delay(Duration::from_millis(random.below(200)))
-                .build(),
+            0 | 1 => permits(random),
             2 if random.one_in(2) => warm(random),
             2 => Limit::per_second(random.divisor(&[1, 2, 3]))
                 .debt(true)
@@ -183,6 +194,15 @@ pub(crate) fn with_permits(
         }
     }
     rules
+}
+
+/// A limit of permits, few of which are there.
+pub(crate) fn permits(random: &mut Random) -> Result<Limit, LimitError> {
+    Limit::concurrency(1 + random.below(3))
+        .queue(random.below(3))
+        .lease(Duration::from_millis(1 + random.below(20_000)))
+        .unit_delay(Duration::from_millis(random.below(200)))
+        .build()
 }
 
 /// A limit that warms up; in microseconds one that counts in them, which takes a long window.
@@ -376,7 +396,7 @@ pub(crate) fn two_limits(per_user: u64, in_all: u64) -> Vec<DomainRules> {
     vec![DomainRules::new("d", rules)]
 }
 
-fn rule_per(name: &str, per: &[&str], limit: Result<Limit, LimitError>) -> Rule {
+pub(crate) fn rule_per(name: &str, per: &[&str], limit: Result<Limit, LimitError>) -> Rule {
     let per = per.iter().map(|entry| Per::value(entry));
     let effect = limit.map_or(Effect::Unlimited, Effect::Limit);
     plain_rule(name, per.collect(), effect)

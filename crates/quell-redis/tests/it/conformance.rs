@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use quell::clock::SystemClock;
 use quell_conformance::{
-    Carries, anchors_as_model_in_micros, exact_in_parallel, new_anchors_give_no_second_budget,
-    overdraws_as_model_in_micros, overrides_as_model_in_micros,
-    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
+    Carries, anchors_as_model_in_micros, exact_in_parallel, held_overrides_as_model_in_micros,
+    new_anchors_give_no_second_budget, overdraws_as_model_in_micros, overrides_as_model_in_micros,
+    permits_are_counted, random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
     same_as_model_in_micros,
 };
 use quell_redis::{FallbackStore, StoreClock};
@@ -42,6 +42,32 @@ async fn overrides_of_keys_have_the_answers_of_the_model() {
         let name = format!("overrides-{seed}");
         let store = server.store().test_keys(&name).clock(StoreClock::Caller);
         overrides_as_model_in_micros(store.build(), Carries::AtNextCall, seed, 400).await;
+    }
+}
+
+#[tokio::test]
+async fn permits_under_overrides_of_keys_have_the_answers_of_the_model() {
+    let server = Server::start(&[]);
+    for seed in seeds(6) {
+        for carries in [Carries::AtOnce, Carries::AtNextCall] {
+            let name = format!("permits-{carries:?}-{seed}");
+            let store = server.store().test_keys(&name);
+            let store = match carries {
+                Carries::AtOnce => store.test_isolation(),
+                Carries::AtNextCall => store.clock(StoreClock::Caller),
+            };
+            held_overrides_as_model_in_micros(store.build(), carries, seed, 300).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn permits_are_counted_while_their_number_changes() {
+    let server = Server::start(&[]);
+    for seed in seeds(6) {
+        let name = format!("counted-{seed}");
+        let store = server.store().test_keys(&name).clock(StoreClock::Caller);
+        permits_are_counted(store.build(), seed, 300).await;
     }
 }
 

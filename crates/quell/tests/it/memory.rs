@@ -9,9 +9,10 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_conformance::{
-    anchors_as_model, exact_in_parallel, holds_as_model, lists_holds, names_stand_for_whole_sets,
-    new_anchors_give_no_second_budget, overdraws_as_model, overrides_as_model,
-    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor, same_as_model, seeds,
+    anchors_as_model, exact_in_parallel, held_overrides_as_model, holds_as_model, lists_holds,
+    names_stand_for_whole_sets, new_anchors_give_no_second_budget, overdraws_as_model,
+    overrides_as_model, permits_are_counted, random_anchors_give_no_second_budget,
+    reservations_follow_a_new_anchor, same_as_model, seeds,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -28,6 +29,14 @@ async fn answers_as_the_model_does() {
 async fn overrides_answer_as_the_model_does() {
     for seed in seeds(20) {
         overrides_as_model(MemoryStore::new(), seed, 1_000).await;
+        held_overrides_as_model(MemoryStore::new(), seed, 1_000).await;
+    }
+}
+
+#[tokio::test]
+async fn permits_are_counted_while_their_number_changes() {
+    for seed in seeds(20) {
+        permits_are_counted(MemoryStore::new(), seed, 1_000).await;
     }
 }
 
