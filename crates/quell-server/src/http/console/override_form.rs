@@ -17,7 +17,8 @@ use crate::shared::Shared;
 const OTHER_MEMBERS: [&str; 5] = ["from", "until", "change", "reason", "prorated"];
 
 /// Fields of a form: `domain`, `rule` and `entries` of a key; `numbers`, one a line, `from`, `until`, `reason` and
-/// `change`; `standing` and `boost`, the revisions that the person saw, empty for none; and `action`.
+/// `change`; `standing` and `boost`, the revisions that the person saw, empty for none; `prorated`, the limit of this
+/// window as JSON, and `prorated_numbers`, those that it belongs to; and `action`.
 #[derive(Default)]
 pub(super) struct OverrideForm(pub(super) Fields);
 
@@ -29,6 +30,9 @@ pub(super) struct Inputs {
     pub(super) until: String,
     pub(super) reason: String,
     pub(super) change: String,
+    /// The limit of this window as JSON, empty for none, and the numbers that it belongs to.
+    pub(super) prorated: String,
+    pub(super) prorated_numbers: String,
     /// The revisions that the person saw, 0 for none.
     pub(super) standing: u64,
     pub(super) boost: u64,
@@ -70,6 +74,8 @@ impl OverrideForm {
             until: self.0.get("until").to_owned(),
             reason: self.0.get("reason").to_owned(),
             change: self.get("change").to_owned(),
+            prorated: self.0.get("prorated").to_owned(),
+            prorated_numbers: self.0.get("prorated_numbers").to_owned(),
             standing: self.seen(WhichOverride::Standing),
             boost: self.seen(WhichOverride::Boost),
         }
@@ -94,6 +100,8 @@ impl OverrideForm {
     /// The override as the body of the route.
     fn members(&self) -> Result<Map<String, Value>, Box<Problem>> {
         let mut members = read_numbers(self.0.get("numbers")).map_err(invalid)?;
+        let prorated = self.kept_window(&members);
+        members.extend(prorated.map(|window| ("prorated".to_owned(), window)));
         for name in ["from", "until", "change", "reason"] {
             let text = self.get(name);
             if !text.is_empty() {
@@ -101,6 +109,15 @@ impl OverrideForm {
             }
         }
         Ok(members)
+    }
+
+    /// The limit of this window, if it is another one and these numbers are still those that it belongs to. Other
+    /// numbers count at once, and so do those of a key that begins anew.
+    fn kept_window(&self, numbers: &Map<String, Value>) -> Option<Value> {
+        let keeps = ["", "keep"].contains(&self.get("change"));
+        let before = read_numbers(self.0.get("prorated_numbers")).ok()?;
+        let window = serde_json::from_str(self.0.get("prorated")).ok()?;
+        (keeps && before == *numbers).then_some(window)
     }
 
     /// Does what the form asks for, as the route does, if the key is as the person saw it. Returns what was done.
@@ -140,6 +157,12 @@ impl OverrideForm {
     pub(super) fn command(&self) -> Option<String> {
         Some(match self.action().ok()? {
             Action::Set => {
+                if let Some(line) = self.members().ok().and_then(|members| self.line(members)) {
+                    let [line, domain] = [&*line, self.get("domain")].map(quoted);
+                    return Some(format!(
+                        "printf '%s\\n' {line} | quell overrides import {domain} -"
+                    ));
+                }
                 let mut command = self.key_command("set");
                 let numbers = self.0.get("numbers").lines().map(str::trim);
                 for line in numbers.filter(|line| !line.is_empty()) {
@@ -157,6 +180,17 @@ impl OverrideForm {
         })
     }
 
+    /// The override as a line of a file, if only a file can have all of it.
+    fn line(&self, members: Map<String, Value>) -> Option<String> {
+        members.get("prorated")?;
+        let mut line = Map::new();
+        line.insert("rule".to_owned(), self.get("rule").into());
+        let entries = self.0.entries().ok()?;
+        line.insert("entries".to_owned(), serde_json::to_value(entries).ok()?);
+        line.extend(members);
+        Some(Value::Object(line).to_string())
+    }
+
     /// A command about the key.
     pub(super) fn key_command(&self, verb: &str) -> String {
         let [domain, rule] = ["domain", "rule"].map(|name| quoted(self.get(name)));
@@ -171,8 +205,15 @@ impl OverrideForm {
 impl Inputs {
     /// Values of an override that is there, to change it.
     pub(super) fn of(record: &OverrideRecordBody) -> Self {
+        let numbers = number_lines(&record.numbers);
+        let window = record.prorated.as_ref();
+        let window = window.and_then(|window| serde_json::to_string(window).ok());
         Self {
-            numbers: number_lines(&record.numbers),
+            prorated_numbers: window
+                .as_ref()
+                .map_or_else(String::new, |_| numbers.clone()),
+            prorated: window.unwrap_or_default(),
+            numbers,
             from: record.from.clone().unwrap_or_default(),
             until: record.until.clone().unwrap_or_default(),
             reason: record.reason.clone(),
@@ -323,6 +364,12 @@ mod tests {
         assert_eq!(
             set.command().unwrap(),
             r"quell overrides set shop '*' -e 'tenant=a'\''b' refuse=true --until 2h --reason 'a sale'"
+        );
+        let window = "numbers=limit%3D9%2Fday&change=keep&prorated_numbers=limit%3D9%2Fday&prorated=%7B%22limit%22:7%7D";
+        let prorated = form(&format!("{key}action=set&{window}"));
+        assert_eq!(
+            prorated.command().unwrap(),
+            r#"printf '%s\n' '{"change":"keep","entries":{"tenant":"a'\''b"},"limit":"9/day","prorated":{"limit":7},"rule":"*"}' | quell overrides import shop -"#
         );
         let delete = form(&format!("{key}action=delete-boost&numbers=refuse"));
         assert_eq!(

@@ -1,5 +1,7 @@
 //! The pages of overrides: the list, and a key that is read and changed by a form.
 
+use std::time::Duration;
+
 use quell_host::access::Role;
 use serde_json::{Value, json};
 
@@ -266,6 +268,126 @@ fn url_pairs(text: &str) -> Vec<(String, String)> {
     pairs
         .map(|(name, value)| (name.to_owned(), decoded(value)))
         .collect()
+}
+
+/// A limit of calendar days, and a plan that has one.
+const DAYS: &str = "
+domain: shop
+plans: { gold: { api: { limit: 500 } } }
+rules:
+  - { name: api, per: [tenant], algorithm: fixed_window, limit: 100/day, align: calendar }
+";
+
+/// Sends the form about the key of [`ACME`] as the page has it, with some fields as they are written here.
+fn resend(server: &Fixture, written: &[(&str, &str)]) -> String {
+    let page = server.get(&format!("/console/overrides/key?{ACME}")).body;
+    let (_, form) = page.split_once("<form method=\"post\"").unwrap();
+    let mut fields: Vec<(String, String)> = Vec::new();
+    for tag in form.split('<') {
+        let of = |name: &str| {
+            let value = tag.split_once(&format!("{name}=\"")).map(|(_, rest)| rest);
+            value.and_then(|rest| rest.split('"').next())
+        };
+        let Some(name) = of("name") else { continue };
+        let value = match tag.split_once('>') {
+            Some((head, text)) if head.starts_with("textarea") => text.trim_start_matches('\n'),
+            _ => of("value").unwrap_or_default(),
+        };
+        let value = value.replace("&#34;", "\"").replace("&#38;", "&");
+        if name != "action" {
+            fields.push((name.to_owned(), value));
+        }
+    }
+    for (name, value) in written {
+        fields.retain(|(other, _)| other != name);
+        fields.push(((*name).to_owned(), (*value).to_owned()));
+    }
+    let pairs = { fields.iter() }.map(|(name, value)| format!("{name}={}", form_urlencoded(value)));
+    let body = pairs.collect::<Vec<_>>().join("&") + "&action=set";
+    let shown = request(
+        server.http(),
+        ("POST", "/console/overrides/key", &body),
+        super::FORM,
+    );
+    assert_has(&shown.body, &["Set: revision "]);
+    shown.body
+}
+
+fn stored(server: &Fixture) -> Value {
+    let key = server.get("/v1/overrides/shop/api?tenant=acme").json();
+    key["overrides"][0].clone()
+}
+
+/// The limit of this window was made of an old and a new one: another reason does not make it the new one.
+#[test]
+fn a_window_that_was_prorated_stays_so_while_the_numbers_stay() {
+    let server = Fixture::with_clock(DAYS, "");
+    resend(
+        &server,
+        &[("numbers", "limit=400/day"), ("change", "prorate")],
+    );
+    let window = json!({"limit": 123, "until": "2023-11-15T00:00:00Z"});
+    assert_eq!(stored(&server)["prorated"], window);
+    let later = Duration::from_secs(600);
+    server.clock.as_ref().unwrap().advance(later);
+    let shown = resend(&server, &[("reason", "contract <17>")]);
+    let record = stored(&server);
+    assert_eq!(
+        (&record["prorated"], &record["reason"], &record["revision"]),
+        (&window, &json!("contract <17>"), &json!(2))
+    );
+    assert_has(
+        &shown,
+        &["limit 400/day; in this window 123, until 2023-11-15T00:00:00Z"],
+    );
+    // The command that does the same has the window, too.
+    assert_has(
+        &shown,
+        &[
+            "printf &#39;%s\\n&#39; &#39;{",
+            "&#34;prorated&#34;:{&#34;limit&#34;:123,&#34;until&#34;:&#34;2023-11-15T00:00:00Z&#34;}",
+            "}&#39; | quell overrides import shop - ",
+        ],
+    );
+    // The same numbers, written otherwise, and an end of their own.
+    resend(
+        &server,
+        &[("numbers", "\n limit = 400/day \n"), ("until", "2h")],
+    );
+    let boost = server.get("/v1/overrides/shop/api?tenant=acme").json();
+    assert_eq!(boost["overrides"][1]["prorated"], window, "{boost}");
+}
+
+/// Other numbers, and a key that begins anew, end the proration; it can be asked for again.
+#[test]
+fn a_window_that_was_prorated_goes_with_its_numbers() {
+    for (written, expected) in [
+        (
+            [("numbers", "limit=500/day"), ("change", "keep")],
+            json!(null),
+        ),
+        ([("numbers", "plan=gold"), ("change", "keep")], json!(null)),
+        (
+            [("numbers", "limit=400/day"), ("change", "restart")],
+            json!(null),
+        ),
+        // 80,000 of 86,400 s at the limit that this window has, which is 123, and the rest at 900.
+        (
+            [("numbers", "limit=900/day"), ("change", "prorate")],
+            json!({"limit": 181, "until": "2023-11-15T00:00:00Z"}),
+        ),
+    ] {
+        let server = Fixture::with_clock(DAYS, "");
+        resend(
+            &server,
+            &[("numbers", "limit=400/day"), ("change", "prorate")],
+        );
+        let shown = resend(&server, &written);
+        let record = stored(&server);
+        let window = record.get("prorated").unwrap_or(&Value::Null);
+        assert_eq!(*window, expected, "{written:?}: {record}");
+        assert_has(&shown, &["quell overrides set shop api -e tenant=acme"]);
+    }
 }
 
 #[test]
