@@ -82,6 +82,49 @@ fn a_client_of_redis_reads_and_changes_overrides() {
     assert_eq!(all.matches("*2\n0\n").count(), 1, "{all}");
 }
 
+/// A plan with windows of its own, as over HTTP.
+#[test]
+fn a_client_of_redis_gives_a_plan_an_anchor_and_a_time_zone() {
+    let rules = "
+domain: shop
+plans: { gold: { api: { limit: 500 } } }
+rules:
+  - { name: api, per: [tenant], algorithm: fixed_window, limit: 100/month, align: calendar }
+  - { name: other, match: { kind: other }, per: [tenant], rate: 10/s }
+";
+    let server = Fixture::with_clock(rules, "");
+    let command = |verb, rule, numbers: Option<&'static str>| {
+        let words = ["QUELL.OVERRIDE", verb, "shop", rule].into_iter();
+        let words = words.chain(numbers).chain(["tenant", "acme"]);
+        words.collect::<Vec<_>>()
+    };
+    let calendar = r#"{"plan":"gold","anchor":17,"time_zone":"Europe/Berlin"}"#;
+    let commands = [
+        command("SET", "*", Some(calendar)),
+        command("GET", "*", None),
+        command("GET", "api", None),
+        command("SET", "other", Some(calendar)),
+        command("SET", "*", Some(r#"{"plan":"gold","anchor":"noon"}"#)),
+        command("SET", "*", Some(r#"{"plan":"gold","time_zone":"Mars"}"#)),
+    ];
+    let commands: Vec<&[&str]> = commands.iter().map(|command| &**command).collect();
+    let told = replies(&server, &commands);
+    let stored = r#""anchor":17,"plan":"gold","time_zone":"Europe/Berlin""#;
+    for reply in &told[..2] {
+        assert!(reply.contains(stored), "{reply}");
+    }
+    let limit =
+        r#""limit":"fixed_window 500 per calendar month from day 17 in Europe/Berlin","used":0"#;
+    for (reply, words) in told[2..].iter().zip([
+        limit,
+        "-ERR plan `gold` has no limit with `align: calendar` for rule `other`",
+        "unknown anchor `noon`",
+        "Mars",
+    ]) {
+        assert!(reply.contains(words), "{words}: {reply}");
+    }
+}
+
 #[test]
 fn mistakes_say_what_to_write() {
     let server = Fixture::new(RULES, "");

@@ -358,6 +358,54 @@ fn a_window_that_was_prorated_stays_so_while_the_numbers_stay() {
     assert_eq!(boost["overrides"][1]["prorated"], window, "{boost}");
 }
 
+/// A stored plan has an anchor and a time zone of its own, which the page shows and keeps.
+#[test]
+fn a_plan_keeps_its_anchor_and_its_time_zone() {
+    let server = Fixture::with_clock(DAYS, "");
+    let numbers = "plan=gold\r\nanchor=20:00\r\ntime_zone=Europe/Berlin";
+    let shown = resend(&server, &[("numbers", numbers)]);
+    let command = "quell overrides set shop api -e tenant=acme plan=gold anchor=20:00 time_zone=Europe/Berlin";
+    let limit = "fixed_window 500 per calendar day from 20:00 in Europe/Berlin";
+    assert_has(
+        &shown,
+        &[
+            command,
+            "<th scope=\"row\">standing override, plan gold</th>",
+            &format!("Applies now: <strong>{limit}</strong>"),
+            "\nanchor=20:00\nplan=gold\ntime_zone=Europe/Berlin</textarea>",
+        ],
+    );
+    resend(&server, &[("reason", "since May")]);
+    let record = stored(&server);
+    for (member, value) in [
+        ("plan", "gold"),
+        ("anchor", "20:00"),
+        ("time_zone", "Europe/Berlin"),
+        ("reason", "since May"),
+    ] {
+        assert_eq!(record[member], value, "{record}");
+    }
+    let list = server.get("/console/overrides?domain=shop&plan=gold").body;
+    assert_has(
+        &list,
+        &["<td>anchor 20:00, plan gold, time_zone Europe/Berlin</td>"],
+    );
+    for (numbers, told) in [
+        ("plan=gold\nanchor=17", "anchor"),
+        ("plan=gold\ntime_zone=Mars", "Mars"),
+        ("plan=gold\nburst=7", "leave burst out"),
+    ] {
+        let form = format!(
+            "{ACME}&action=set&standing=2&numbers={}",
+            form_urlencoded(numbers)
+        );
+        let post = ("POST", "/console/overrides/key", &*form);
+        let refused = request(server.http(), post, super::FORM).body;
+        assert_has(&refused, &[told, &format!("\n{numbers}</textarea>")]);
+    }
+    assert_eq!(stored(&server)["revision"], 2);
+}
+
 /// Other numbers, and a key that begins anew, end the proration; it can be asked for again.
 #[test]
 fn a_window_that_was_prorated_goes_with_its_numbers() {
