@@ -35,6 +35,8 @@ pub struct Config {
     pub terms: Terms,
     /// Most bytes that messages of nodes take together.
     pub max_buffer_bytes: usize,
+    /// Most overrides of single keys that it keeps for its nodes.
+    pub max_overrides: usize,
 }
 
 /// Sockets of a coordinator.

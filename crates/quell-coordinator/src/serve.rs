@@ -87,7 +87,10 @@ async fn start(config: Config) -> Result<CoordinatorServer, ServeError> {
     rules.hand_out(leader.service());
     let (phase, stopped) = watch::channel(Phase::Running);
     let mut serving = JoinSet::new();
-    let overrides = config.store.overrides(&config.access.fleet)?;
+    let max_overrides = config.max_overrides as u64;
+    let overrides = config
+        .store
+        .overrides(&config.access.fleet, max_overrides)?;
     let overrides = overrides.map(|store| KeptOverrides::new(store, stopped.clone()));
     let attend = FleetService::server(
         leader.service(),

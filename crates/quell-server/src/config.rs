@@ -155,7 +155,8 @@ settings! {
         /// Default 10 million: when full 0.4 GB of token or leaky buckets, 1.3 to 1.6 GB of windows
         /// or logs.
         max_keys<N>: usize = DEFAULT_MAX_KEYS, at_least(1);
-        /// Most overrides of single keys in their store; what would add further ones is refused
+        /// Most overrides of single keys in their store; what would add further ones is refused. For the nodes of a
+        /// fleet that of the coordinators counts
         ///
         /// Default 2 million: 1.2 GB on a disk or 0.5 GB in a Redis, and all of them are there when a server begins
         /// to answer.

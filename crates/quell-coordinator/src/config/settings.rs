@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 use ipnet::IpNet;
+use quell::override_store::DEFAULT_MAX_OVERRIDES;
 use quell_host::config::{
-    ConfigError, Half, RawSettings, Setting, SettingValue, TextValue, check_pair, check_tls, field,
-    host_names,
+    ConfigError, Half, RawSettings, Setting, SettingValue, TextValue, at_least, check_pair,
+    check_tls, field, host_names,
 };
 use quell_host::secret_source::SecretSource;
 use quell_host::settings;
@@ -48,6 +49,9 @@ settings! {
         etcd_password_file<FILE>: Option<PathBuf> = None;
         /// The name of the fleet: in etcd, and in the certificates of nodes
         fleet_name<NAME>: String = "default".to_owned(), check_name;
+        /// Most overrides of single keys that the fleet keeps; what would add further ones is refused. Say the same
+        /// to all coordinators of a fleet
+        max_overrides<N>: usize = usize::try_from(DEFAULT_MAX_OVERRIDES).unwrap_or(usize::MAX), at_least(1);
     }
     "Rules" {
         /// A file or directory with the rules, which may be repeated; or one store that has them, such as
@@ -260,6 +264,7 @@ impl Settings {
                 leader_ttl: self.leader_ttl,
             },
             max_buffer_bytes: self.max_buffer_bytes,
+            max_overrides: self.max_overrides,
         }
     }
 }
@@ -285,6 +290,7 @@ mod tests {
             ("embedded", "fleet.db"),
             ("rules", "a.yaml,b.yaml"),
             ("changes", "staged"),
+            ("max_overrides", "5"),
             ("admin", "off"),
             ("url", "http://a:1/"),
             ("seats", "7"),
@@ -296,7 +302,7 @@ mod tests {
         assert_eq!(config.sockets.url.as_deref(), Some("http://a:1"));
         assert_eq!((config.sockets.admin, config.terms.seats), (None, Some(7)));
         assert_eq!(config.changes, Some("fleet.db.changes".into()));
-        assert_eq!(config.rules.len(), 2);
+        assert_eq!((config.rules.len(), config.max_overrides), (2, 5));
     }
 
     #[test]
@@ -341,6 +347,7 @@ mod tests {
             (("credentials", "env:"), "`env:` names no variable"),
             (("listen", "7600"), "listen: `7600` is not an address"),
             (("url", "a"), "url: this is not a URL"),
+            (("max_overrides", "0"), "max_overrides: "),
             (("changes", "later"), "write one of at-once, staged"),
             (("allow_host", "http://a"), "without scheme and port"),
         ] {

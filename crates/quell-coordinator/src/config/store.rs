@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::string::FromUtf8Error;
 use std::sync::Arc;
 
-use quell::override_store::{DEFAULT_MAX_OVERRIDES, OverrideStore};
+use quell::override_store::OverrideStore;
 use quell_host::config::{ConfigError, field};
 use quell_host::lazy_overrides::LazyOverrides;
 use tokio::sync::watch;
@@ -44,24 +44,25 @@ impl FleetStore {
         Some(path.into())
     }
 
-    /// The stored overrides of the fleet with this name. Reads files.
+    /// The stored overrides of the fleet with this name, at most so many. Reads files.
     ///
     /// # Errors
     /// Why they cannot be read.
     pub(crate) fn overrides(
         &self,
         fleet: &str,
+        max: u64,
     ) -> Result<Option<Arc<dyn OverrideStore>>, ServeError> {
         match self {
             Self::Embedded(path) => {
                 let mut directory = path.clone().into_os_string();
                 directory.push(".overrides");
-                let store = LazyOverrides::new(Some(directory.into()), DEFAULT_MAX_OVERRIDES);
+                let store = LazyOverrides::new(Some(directory.into()), max);
                 Ok(Some(Arc::new(store.map_err(ServeError::Overrides)?)))
             }
             #[cfg(not(feature = "etcd"))]
             Self::Etcd { .. } => {
-                let _ = fleet;
+                let _ = (fleet, max);
                 Ok(None)
             }
             #[cfg(feature = "etcd")]
@@ -69,7 +70,8 @@ impl FleetStore {
                 let access = access.options(urls.iter().any(|url| is_tls(url)))?;
                 let prefix = format!("/quell-overrides/{fleet}/");
                 let store = EtcdOverrides::new(urls.clone(), access, &prefix);
-                Ok(Some(Arc::new(store.map_err(StartError::from)?)))
+                let store = store.map_err(StartError::from)?;
+                Ok(Some(Arc::new(store.with_max(max))))
             }
         }
     }

@@ -408,6 +408,21 @@ fn problem(error: OverrideProblem) -> Box<Problem> {
         OverrideProblem::Invalid(reason) => (ProblemKind::InvalidRequest, reason),
         OverrideProblem::Unknown(reason) => (ProblemKind::NotFound, reason),
         OverrideProblem::Conflict { current, .. } => return changed_meanwhile(current),
+        OverrideProblem::Full {
+            count,
+            most,
+            is_of_fleet,
+        } => {
+            let (keeper, started) = match is_of_fleet {
+                true => ("the coordinator of the fleet", "the coordinators"),
+                false => ("the server", "the server"),
+            };
+            let detail = format!(
+                "there would be {count} overrides, and {keeper} allows {most}: delete some that are not needed, or start \
+                 {started} with a larger --max-overrides. Nothing was changed"
+            );
+            (ProblemKind::StoreFull, detail)
+        }
         OverrideProblem::Store(error) => match error {
             OverrideStoreError::NoAnswer(reason) => (
                 ProblemKind::TemporarilyReduced,
@@ -425,13 +440,6 @@ fn problem(error: OverrideProblem) -> Box<Problem> {
             OverrideStoreError::Refused(reason) => (
                 ProblemKind::NotPermitted,
                 format!("this server may not change overrides, and nothing was changed: {reason}"),
-            ),
-            OverrideStoreError::Full { count, most } => (
-                ProblemKind::StoreFull,
-                format!(
-                    "there would be {count} overrides, and the server allows {most}: delete some that are not needed, or \
-                     start the server with a larger --max-overrides. Nothing was changed"
-                ),
             ),
             OverrideStoreError::ForeignCursor => (ProblemKind::InvalidRequest, error.to_string()),
             other => (ProblemKind::Internal, other.to_string()),

@@ -67,6 +67,12 @@ pub(crate) enum OverrideProblem {
     Unknown(String),
     /// It has another revision than the caller saw, or 0 for none: of the change with this index.
     Conflict { index: usize, current: u64 },
+    /// There would be so many, and no more than `most` are allowed: by this server, or by the coordinators of its fleet.
+    Full {
+        count: u64,
+        most: u64,
+        is_of_fleet: bool,
+    },
     /// The store.
     Store(OverrideStoreError),
 }
@@ -297,7 +303,16 @@ impl Shared {
         const IN_FORCE: Duration = Duration::from_secs(1);
         let overrides = &self.overrides;
         let before = overrides.position();
-        match overrides.store().apply(changes).await? {
+        let applied = overrides.store().apply(changes).await;
+        let applied = applied.map_err(|error| match error {
+            OverrideStoreError::Full { count, most } => OverrideProblem::Full {
+                count,
+                most,
+                is_of_fleet: self.node.is_some(),
+            },
+            other => other.into(),
+        });
+        match applied? {
             ApplyOutcome::Applied {
                 revisions,
                 position,

@@ -131,3 +131,34 @@ fn coordinators_share_them_in_etcd() {
     two.restart();
     two.until_limit("acme", "token_bucket 40/h, burst 40");
 }
+
+/// The bound is the coordinator's, whatever a node's is.
+#[test]
+fn a_fleet_keeps_no_more_overrides_than_its_coordinator_allows() {
+    let (folder, etcd) = (Folder::new(), Etcd::start());
+    let file = folder.write("shop.yaml", RULES);
+    let (path, endpoint) = (folder.path("fleet.db"), etcd.endpoint());
+    for (member, place) in [(1, ["--embedded", &*path]), (2, ["--etcd", &endpoint])] {
+        let place = [&place[..], &["--max-overrides", "2"]].concat();
+        let coordinator = Coordinator::start(&file, &place, &[]);
+        let url = coordinator.url();
+        let node = Node::with(&folder, &file, member, &url, &["--max-overrides", "7"]);
+        let set = |tenant: &str| {
+            let key = format!("tenant={tenant}");
+            node.overrides(&["set", "shop", "api", "-e", &key, "rate=20/h", "burst=20"])
+        };
+        until_every(LOOK, "the coordinator makes a change", || {
+            (set("one").code() == Some(0)).then_some(())
+        });
+        set("two").expect_success();
+        let full = set("three");
+        assert_ne!(full.code(), Some(0), "{full:?}");
+        for words in [
+            "there would be 3 overrides, and the coordinator of the fleet allows 2",
+            "start the coordinators with a larger --max-overrides",
+        ] {
+            assert!(full.stderr.contains(words), "{full:?}");
+        }
+        set("two").expect_success();
+    }
+}
