@@ -86,7 +86,7 @@ pub struct FleetService {
 /// The stored overrides that a coordinator keeps for its nodes.
 #[derive(Clone, Debug)]
 pub struct KeptOverrides {
-    store: Arc<RegisteredOverrides>,
+    store: RegisteredOverrides,
     phase: watch::Receiver<Phase>,
 }
 
@@ -94,14 +94,14 @@ impl KeptOverrides {
     /// Those of a store; calls that wait end when `phase` says that the coordinator stops.
     #[must_use]
     pub fn new(store: Arc<dyn OverrideStore>, phase: watch::Receiver<Phase>) -> Self {
-        let store = Arc::new(RegisteredOverrides::new(store));
+        let store = RegisteredOverrides::new(store);
         Self { store, phase }
     }
 
     /// The store.
     #[must_use]
     pub fn store(&self) -> &dyn OverrideStore {
-        &*self.store
+        &self.store
     }
 }
 
@@ -191,6 +191,8 @@ impl Fleet for FleetService {
             gate: Arc::clone(&self.gate),
             joins: Arc::clone(&self.joins),
             joined: None,
+            overrides: self.overrides.as_ref().map(|kept| kept.store.clone()),
+            seated_as: None,
             credentials,
             version,
             visitor,
@@ -225,6 +227,14 @@ impl Fleet for FleetService {
             let text = "this coordinator keeps no overrides";
             return Err(Status::failed_precondition(text));
         };
+        let member = MemberId(call.member);
+        if wire_overrides::is_of_follower(&call) {
+            visitor
+                .terms
+                .check_member(member)
+                .map_err(Status::permission_denied)?;
+        }
+        let store = store.for_member(member, Arc::clone(&visitor.name));
         // An answer is made of records that take about as much as their text.
         let most = match &call.kind {
             Some(CallKind::List(_) | CallKind::Since(_)) => 2 * MAX_OVERRIDE_PAGE_BYTES,
@@ -235,7 +245,7 @@ impl Fleet for FleetService {
         let room = timeout(UNREAD, unread.make_room(most)).await;
         room.map_err(|_| no_room())?;
         let answer = tokio::select! {
-            answer = wire_overrides::answer(&*store, call) => answer,
+            answer = wire_overrides::answer(&store, call) => answer,
             _ = phase.wait_for(|phase| *phase == Phase::Stopping) => {
                 return Err(Status::unavailable("the coordinator has stopped"));
             }
@@ -257,6 +267,9 @@ struct MemberStream {
     joins: Arc<Joins>,
     /// The nonce of the start whose join was counted last: it is repeated until it is answered.
     joined: Option<u64>,
+    overrides: Option<RegisteredOverrides>,
+    /// The name of its credentials, as long as the member has a seat.
+    seated_as: Option<Arc<str>>,
     credentials: Credentials,
     version: u64,
     visitor: Identity,
@@ -300,6 +313,9 @@ impl MemberStream {
         if let Some(member) = self.member {
             self.service.rule_distribution().forget(member, self.stream);
             self.service.call_reports().forget(member, self.stream);
+            if let Some(overrides) = &self.overrides {
+                overrides.unseat(member, self.stream);
+            }
         }
         if let StreamEnd::Told(status) = end {
             let remote = self.peer.as_ref().map(|peer| peer.remote.to_string());
@@ -349,6 +365,7 @@ impl MemberStream {
                 answer = outbox.next() => {
                     let answer = answer.ok_or_else(|| self.replaced())?;
                     self.check(member)?;
+                    self.note_seat(member, &answer);
                     self.answer(&answer).await?;
                 }
                 Ok(()) = rules.changed() => self.hand_out().await?,
@@ -500,6 +517,32 @@ impl MemberStream {
             (self.visitor, self.version) = (visitor, version);
         }
         Ok(())
+    }
+
+    /// Notes whether the leader answers as to a member with a seat, which may follow overrides.
+    fn note_seat(&mut self, member: MemberId, answer: &Response) {
+        let has_seat = match answer {
+            Response::Joined(_) | Response::Grant(_) | Response::Hold(_) | Response::Push(_) => {
+                true
+            }
+            Response::Occupied { .. }
+            | Response::Left { .. }
+            | Response::Unknown { .. }
+            | Response::Elsewhere { .. } => false,
+        };
+        let seated_as = has_seat.then(|| Arc::clone(&self.visitor.name));
+        let Some(overrides) = self
+            .overrides
+            .as_ref()
+            .filter(|_| seated_as != self.seated_as)
+        else {
+            return;
+        };
+        match &seated_as {
+            Some(name) => overrides.seat(member, self.stream, Arc::clone(name)),
+            None => overrides.unseat(member, self.stream),
+        }
+        self.seated_as = seated_as;
     }
 
     async fn answer(&self, answer: &Response) -> Result<(), StreamEnd> {

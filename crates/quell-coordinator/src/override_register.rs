@@ -2,6 +2,10 @@
 //!
 //! All nodes speak to the coordinator that leads, so it knows all of them. Another one that leads later hears of each
 //! within seconds.
+//!
+//! A follower is a member of the fleet, for as long as its stream lasts and it has a seat: so there are no more of them
+//! than seats, and each speaks for itself. While a restored store is not trusted members without a seat count as well:
+//! they may have had one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -11,24 +15,44 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use quell::override_store::{
     ApplyOutcome, Change, Changes, Cursor, FOLLOWER_LIFE, Follower, OverrideFilter, OverrideId,
-    OverrideStore, Page, Position, Reply, StoredOverride, Waiting,
+    OverrideStore, OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting,
 };
 use quell_core::time::Wall;
-use tokio::time::{Instant, sleep};
+use quell_shares::plan::MemberId;
+use tokio::time::{Instant, sleep, timeout};
 
-/// The most followers: as many as nodes may be connected. What is more is not registered, some 300 bytes each.
-const MAX_FOLLOWERS: usize = 12_000;
+/// Longest wait of a report for the seat of its member: a node that starts reports while it joins.
+const SEAT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A store of overrides whose followers report to this process.
-#[derive(Debug)]
+/// Interval at which it is looked whether the member has its seat.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// A store of overrides whose followers report to this process; for one caller.
+#[derive(Clone, Debug)]
 pub(crate) struct RegisteredOverrides {
     store: Arc<dyn OverrideStore>,
-    followers: Mutex<BTreeMap<Arc<str>, Report>>,
+    members: Arc<SeatedMembers>,
+    /// The member that calls, and the name of its credentials.
+    caller: Option<(MemberId, Arc<str>)>,
 }
 
-/// A follower by what it reported last.
+/// The members whose streams are here and that have seats, with what they reported.
+#[derive(Debug, Default)]
+struct SeatedMembers(Mutex<BTreeMap<MemberId, SeatedMember>>);
+
+#[derive(Debug)]
+struct SeatedMember {
+    /// The number of its stream.
+    stream: u64,
+    /// The name of the credentials that it showed there.
+    credential: Arc<str>,
+    /// As a follower, by what it reported last.
+    report: Option<Report>,
+}
+
 #[derive(Debug)]
 struct Report {
+    name: Arc<str>,
     at: Instant,
     seen: Position,
     behind: Duration,
@@ -38,35 +62,74 @@ impl RegisteredOverrides {
     pub(crate) fn new(store: Arc<dyn OverrideStore>) -> Self {
         Self {
             store,
-            followers: Mutex::default(),
+            members: Arc::default(),
+            caller: None,
         }
     }
 
-    fn note(&self, name: &str, seen: &Position, behind: Duration) {
-        let at = Instant::now();
+    /// The same for a member that calls with these credentials, which may be those of that member.
+    pub(crate) fn for_member(self, member: MemberId, credential: Arc<str>) -> Self {
+        Self {
+            caller: Some((member, credential)),
+            ..self
+        }
+    }
+
+    /// A member has a seat, as the leader answers on a stream.
+    pub(crate) fn seat(&self, member: MemberId, stream: u64, credential: Arc<str>) {
+        let mut members = self.members.0.lock();
+        if members.get(&member).is_none_or(|it| it.stream <= stream) {
+            let seated = SeatedMember {
+                stream,
+                credential,
+                report: None,
+            };
+            members.insert(member, seated);
+        }
+    }
+
+    /// A stream has ended, or its member has no seat any more. What is known by a newer one stays.
+    pub(crate) fn unseat(&self, member: MemberId, stream: u64) {
+        let mut members = self.members.0.lock();
+        if members.get(&member).is_some_and(|it| it.stream == stream) {
+            members.remove(&member);
+        }
+    }
+
+    /// Does something with what the caller reported, if it has a seat.
+    fn with_caller<T>(&self, act: impl FnOnce(&mut Option<Report>) -> T) -> Option<T> {
+        let (member, credential) = self.caller.as_ref()?;
+        let mut members = self.members.0.lock();
+        let seated = members.get_mut(member)?;
+        (seated.credential == *credential).then(|| act(&mut seated.report))
+    }
+
+    /// Notes a report of the caller. Returns whether it has a seat.
+    fn note(&self, name: &str, seen: &Position, behind: Duration) -> bool {
         let report = Report {
-            at,
+            name: name.into(),
+            at: Instant::now(),
             seen: seen.clone(),
             behind,
         };
-        let mut followers = self.followers.lock();
-        if let Some(known) = followers.get_mut(name) {
-            *known = report;
-            return;
-        }
-        if followers.len() >= MAX_FOLLOWERS {
-            followers.retain(|_, known| known.at + FOLLOWER_LIFE > at);
-        }
-        if followers.len() < MAX_FOLLOWERS {
-            followers.insert(name.into(), report);
+        self.with_caller(|last| *last = Some(report)).is_some()
+    }
+
+    /// Reports again and again while the caller waits.
+    async fn renew(&self, follower: &str, seen: &Position) -> Infallible {
+        loop {
+            let pause = match self.note(follower, seen, Duration::ZERO) {
+                true => FOLLOWER_LIFE / 4,
+                false => GLANCE,
+            };
+            sleep(pause).await;
         }
     }
 
-    /// Reports again and again while a follower waits.
-    async fn renew(&self, follower: &str, seen: &Position) -> Infallible {
-        loop {
-            self.note(follower, seen, Duration::ZERO);
-            sleep(FOLLOWER_LIFE / 4).await;
+    /// Reports once, when the caller has its seat.
+    async fn note_seated(&self, follower: &str, seen: &Position, behind: Duration) {
+        while !self.note(follower, seen, behind) {
+            sleep(GLANCE).await;
         }
     }
 }
@@ -128,12 +191,18 @@ impl OverrideStore for RegisteredOverrides {
         seen: &'a Position,
         behind: Duration,
     ) -> Reply<'a, ()> {
-        self.note(follower, seen, behind);
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(async move {
+            let noted = timeout(SEAT_TIMEOUT, self.note_seated(follower, seen, behind)).await;
+            noted.map_err(|_| {
+                let reason =
+                    "a node without a seat in the fleet is not registered: nobody waits for it";
+                OverrideStoreError::NoAnswer(reason.to_owned())
+            })
+        })
     }
 
     fn leave<'a>(&'a self, follower: &'a str) -> Reply<'a, ()> {
-        self.followers.lock().remove(follower);
+        self.with_caller(|last| last.take_if(|last| *last.name == *follower));
         Box::pin(std::future::ready(Ok(())))
     }
 
@@ -141,18 +210,19 @@ impl OverrideStore for RegisteredOverrides {
         Box::pin(async {
             let newest = self.store.position().await?;
             let now = Instant::now();
-            let mut followers = self.followers.lock();
-            followers.retain(|_, known| known.at + FOLLOWER_LIFE > now);
             // A position of another history is none.
             let revision = |seen: &Position| {
                 let is_older = seen.revision() < newest.revision();
                 let is_of_it = seen.identity() == newest.identity() && is_older || *seen == newest;
                 if is_of_it { seen.revision() } else { 0 }
             };
-            let all = followers.iter().map(|(name, known)| Follower {
-                name: Arc::clone(name),
-                revision: revision(&known.seen),
-                behind: known.behind,
+            let members = self.members.0.lock();
+            let reports = members.values().filter_map(|seated| seated.report.as_ref());
+            let fresh = reports.filter(|report| report.at + FOLLOWER_LIFE > now);
+            let all = fresh.map(|report| Follower {
+                name: Arc::clone(&report.name),
+                revision: revision(&report.seen),
+                behind: report.behind,
             });
             Ok(all.collect())
         })

@@ -100,6 +100,7 @@ enum AgentCommand {
 pub struct Fleet {
     shares: Shares,
     rules: Option<Arc<FleetRules>>,
+    member: MemberId,
     calls: watch::Receiver<Option<CallLink>>,
     seen: CallReportSlot,
     commands: mpsc::Sender<AgentCommand>,
@@ -158,6 +159,7 @@ impl Fleet {
         Ok(Self {
             shares,
             rules,
+            member: options.member,
             calls,
             seen,
             commands,
@@ -182,7 +184,7 @@ impl Fleet {
     /// The stored overrides of the fleet, which its coordinators keep. Calls fail while the node has no coordinator.
     #[must_use]
     pub fn overrides(&self) -> FleetOverrides {
-        FleetOverrides::new(self.calls.clone())
+        FleetOverrides::new(self.member, self.calls.clone())
     }
 
     /// Slot in which a server puts its counts of calls.

@@ -188,6 +188,15 @@ pub fn changes_of(call: &proto::OverrideCall) -> usize {
     }
 }
 
+/// Returns true if a call is of a follower about itself.
+#[must_use]
+pub const fn is_of_follower(call: &proto::OverrideCall) -> bool {
+    matches!(
+        call.kind,
+        Some(Call::WaitAs(_) | Call::Report(_) | Call::Leave(_))
+    )
+}
+
 /// The result of changes, for a log: in a word, and the position of the store after them.
 #[must_use]
 pub fn outcome_of(answer: &proto::OverrideAnswer) -> (&'static str, &str) {

@@ -4,17 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quell::clock::SystemClock;
-use quell::override_store::{Follower, OverrideStore, OverrideStoreError};
+use quell::override_store::{OverrideStore, OverrideStoreError, Position};
 use quell_conformance::override_store::{self, apply, put, rate, tenant};
 use quell_coordinator::gate::{Denied, Gate, Identity, Open, Permission, PresentedCredentials};
 use quell_coordinator::leader::Leader;
 use quell_fleet::agent::{
     Connector, Credentials, Fleet, FleetOptions, FleetOverrides, MemberId, Token,
 };
+use quell_fleet::proto::OverrideCall;
+use quell_fleet::proto::override_call::Kind;
+use quell_fleet::service::FleetClient;
 use quell_fleet::terms::NodeTerms;
+use quell_fleet::wire_overrides;
 use quell_testkit::wait::until_it;
+use tokio::time::timeout;
+use tonic::transport::{Channel, Endpoint};
 
-use crate::fleet_service::{Serving, alone};
+use crate::etcd::PATIENCE;
+use crate::fleet_service::{Line, Serving, alone, join_as};
 
 /// A coordinator with nodes.
 struct Hall {
@@ -189,43 +196,191 @@ async fn without_a_coordinator_nothing_is_said_to_be_written() {
     }
 }
 
+/// The followers that a coordinator names, with their revisions and for how long they have lacked something.
+async fn named(node: &FleetOverrides) -> Vec<(String, u64, Duration)> {
+    let all = node.followers().await.unwrap();
+    let all = all.iter();
+    all.map(|one| (one.name.to_string(), one.revision, one.behind))
+        .collect()
+}
+
+fn follower(name: &str, revision: u64, behind: Duration) -> (String, u64, Duration) {
+    (name.to_owned(), revision, behind)
+}
+
+/// Reports once the node has its seat.
+async fn report(node: &FleetOverrides, name: &str, seen: &Position, behind: Duration) {
+    let what = format!("{name} is registered");
+    until_it(&what, async || {
+        node.report(name, seen, behind).await.is_ok()
+    })
+    .await;
+}
+
 /// A follower is registered while it waits, and by what it reports; one that is gone is not, nor one of another history.
 #[tokio::test]
 async fn a_coordinator_knows_how_far_its_nodes_are() {
     let mut hall = Hall::new(Arc::new(Open)).await;
-    let [one, two] = ["one", "two"].map(|token| hall.node(token));
+    let [one, two, three] = ["one", "two", "three"].map(|token| hall.node(token));
     apply(&one, &[put(&tenant("api", "acme"), rate(1), None)]).await;
     let now = one.position().await.unwrap();
-    let told = |followers: Vec<Follower>| {
-        let all = followers.iter();
-        let all = all.map(|one| (one.name.to_string(), one.revision, one.behind));
-        all.collect::<Vec<_>>()
-    };
     let late = Duration::from_millis(1_500);
-    one.report("a", &now.at(9, 9), late).await.unwrap();
-    two.report("b", &now.at(1, now.tag() ^ 1), late)
-        .await
-        .unwrap();
+    report(&one, "a", &now.at(9, 9), late).await;
+    report(&two, "b", &now.at(1, now.tag() ^ 1), late).await;
     let waiting = {
-        let (two, now) = (two.clone(), now.clone());
-        tokio::spawn(async move { two.wait_as("c", &now).await })
+        let (three, now) = (three.clone(), now.clone());
+        tokio::spawn(async move { three.wait_as("c", &now).await })
     };
-    let expected = [("a", 0, late), ("b", 0, late), ("c", 1, Duration::ZERO)];
-    let expected = expected.map(|(name, revision, behind)| (name.to_owned(), revision, behind));
-    until_it("all are there", async || {
-        told(two.followers().await.unwrap()) == expected
-    })
-    .await;
+    let expected = [
+        follower("a", 0, late),
+        follower("b", 0, late),
+        follower("c", 1, Duration::ZERO),
+    ];
+    until_it("all are there", async || named(&two).await == expected).await;
     // The change wakes who waits.
     apply(&one, &[put(&tenant("api", "acme"), rate(2), None)]).await;
     waiting.await.unwrap();
     let newest = one.position().await.unwrap();
-    two.report("c", &newest, Duration::ZERO).await.unwrap();
-    for name in ["a", "b"] {
-        one.leave(name).await.unwrap();
-    }
-    let left = told(one.followers().await.unwrap());
-    assert_eq!(left, [("c".to_owned(), 2, Duration::ZERO)]);
+    three.report("c", &newest, Duration::ZERO).await.unwrap();
+    one.leave("a").await.unwrap();
+    two.leave("b").await.unwrap();
+    assert_eq!(named(&one).await, [follower("c", 2, Duration::ZERO)]);
     let spaced = one.report("a b", &newest, late).await.unwrap_err();
     assert!(spaced.to_string().contains("no spaces"), "{spaced}");
+}
+
+/// A token is of the member whose number it is; `any` is of all.
+#[derive(Debug)]
+struct Numbered;
+
+impl Gate for Numbered {
+    fn admit(&self, shown: PresentedCredentials<'_>, _: Permission) -> Result<Identity, Denied> {
+        let token = shown.token.and_then(|token| str::from_utf8(token).ok());
+        let token = token.unwrap_or_default();
+        let members = match token {
+            "any" => None,
+            token => Some([token.parse().map_err(Denied::Unknown)?].into()),
+        };
+        Ok(Identity {
+            name: token.into(),
+            terms: NodeTerms {
+                members,
+                ..NodeTerms::default()
+            },
+            is_known: true,
+        })
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+}
+
+/// A report as a message, for whoever is no node of ours.
+async fn report_as(
+    client: &FleetClient<Channel>,
+    (token, member): (&'static str, u32),
+    (name, seen): (&str, &Position),
+) -> Result<(), String> {
+    let behind = Duration::ZERO;
+    let kind = Some(Kind::Report(wire_overrides::follower(name, seen, behind)));
+    let mut request = tonic::Request::new(OverrideCall { kind, member });
+    let bearer = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", bearer);
+    let answer = client.clone().overrides(request).await;
+    let answer = answer.map_err(|status| status.message().to_owned())?;
+    let done = wire_overrides::read_done(answer.into_inner());
+    done.map_err(|error| error.to_string())
+}
+
+async fn client(serving: &Serving) -> FleetClient<Channel> {
+    let endpoint = Endpoint::from_shared(serving.url.clone()).unwrap();
+    FleetClient::new(endpoint.connect().await.unwrap())
+}
+
+/// Names that a node invents are its own: nobody is left out for them, and nobody waits for them once it is gone.
+#[tokio::test]
+async fn a_node_follows_for_itself_alone_whatever_names_it_invents() {
+    let mut hall = Hall::new(Arc::new(Numbered)).await;
+    let [one, two, honest] = ["1", "2", "3"].map(|token| hall.node(token));
+    apply(&one, &[put(&tenant("api", "acme"), rate(1), None)]).await;
+    let (now, old) = (one.position().await.unwrap(), Position::default());
+    report(&one, "first", &old, Duration::ZERO).await;
+    for number in 0..300 {
+        let name = format!("invented-{number}");
+        one.report(&name, &old, Duration::MAX / 2).await.unwrap();
+    }
+    report(&two, "two", &now, Duration::ZERO).await;
+    report(&honest, "honest", &now, Duration::ZERO).await;
+    // It takes nobody else off the register, under its own number or that of another.
+    one.leave("honest").await.unwrap();
+    let stranger = client(&hall.serving).await;
+    for (shown, told) in [
+        (
+            ("1", 3),
+            "this credential is of member 1, and the request of member 3",
+        ),
+        (("any", 3), "without a seat"),
+        (("4", 4), "without a seat"),
+        (("4", 0), "this credential is of member 4"),
+    ] {
+        let refused = report_as(&stranger, shown, ("honest", &old)).await;
+        let refused = refused.unwrap_err();
+        assert!(refused.contains(told), "{shown:?}: {refused}");
+    }
+    let all = named(&honest).await;
+    let names: Vec<(&str, u64)> = { all.iter() }.map(|it| (&*it.0, it.1)).collect();
+    assert_eq!(names, [("invented-299", 0), ("two", 1), ("honest", 1)]);
+    // With its stream it goes off the register, at once; a node that leaves gives its seat back.
+    drop(hall.nodes.remove(0));
+    assert!(hall.nodes.remove(0).leave().await);
+    let left = [follower("honest", 1, Duration::ZERO)];
+    until_it("both are gone", async || named(&honest).await == left).await;
+}
+
+/// A token for any member is good for as many followers as it gets seats, and no more.
+#[tokio::test]
+async fn members_without_seats_are_not_waited_for() {
+    let mut hall = Hall::new(Arc::new(Numbered)).await;
+    let honest = hall.node("1");
+    let now = honest.position().await.unwrap();
+    report(&honest, "honest", &now, Duration::ZERO).await;
+    let mut lines = Vec::new();
+    for member in 101..113 {
+        let mut line = Line::open(&hall.serving.url, Some("any")).await.unwrap();
+        line.send(&join_as(member, 7, 1)).await;
+        // It has its seat, or is told that it has none.
+        let answer = timeout(PATIENCE, line.answers.message()).await;
+        answer.unwrap().unwrap().unwrap();
+        lines.push(line);
+    }
+    // A connection has eight requests at once.
+    let strangers = [client(&hall.serving).await, client(&hall.serving).await];
+    let reports = (101..113).zip(strangers.iter().cycle());
+    let reports = reports.map(|(member, stranger)| {
+        let (stranger, old) = (stranger.clone(), Position::default());
+        let name = format!("invented-{member}");
+        tokio::spawn(async move { report_as(&stranger, ("any", member), (&name, &old)).await })
+    });
+    let (mut taken, mut refused) = (0, 0);
+    for report in reports.collect::<Vec<_>>() {
+        match report.await.unwrap() {
+            Ok(()) => taken += 1,
+            Err(why) => {
+                assert!(why.contains("without a seat"), "{why}");
+                refused += 1;
+            }
+        }
+    }
+    // The fleet has ten.
+    assert_eq!((taken, refused), (9, 3));
+    let all = named(&honest).await;
+    assert_eq!(all.len(), 10, "{all:?}");
+    assert_eq!(all[0].0, "honest");
+    drop(lines);
+    let left = [follower("honest", 0, Duration::ZERO)];
+    until_it("their streams have ended", async || {
+        named(&honest).await == left
+    })
+    .await;
 }

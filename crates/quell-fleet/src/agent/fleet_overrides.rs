@@ -9,6 +9,7 @@ use quell::override_store::{
     ApplyOutcome, Change, Changes, Cursor, Follower, OverrideFilter, OverrideId, OverrideStore,
     OverrideStoreError, Page, Position, Reply, StoredOverride, Waiting, check_batch,
 };
+use quell_shares::plan::MemberId;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Code, Status};
@@ -27,6 +28,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The stored overrides of the fleet of a node.
 #[derive(Clone, Debug)]
 pub struct FleetOverrides {
+    member: MemberId,
     calls: watch::Receiver<Option<CallLink>>,
 }
 
@@ -76,8 +78,8 @@ impl Failure {
 }
 
 impl FleetOverrides {
-    pub(super) const fn new(calls: watch::Receiver<Option<CallLink>>) -> Self {
-        Self { calls }
+    pub(super) const fn new(member: MemberId, calls: watch::Receiver<Option<CallLink>>) -> Self {
+        Self { member, calls }
     }
 
     async fn call(&self, kind: Call, within: Duration) -> Result<proto::OverrideAnswer, Failure> {
@@ -89,7 +91,10 @@ impl FleetOverrides {
             let reason = "no coordinator answers".to_owned();
             return Err(Failure::NotDone(OverrideStoreError::NoAnswer(reason)));
         };
-        let call = link.overrides(proto::OverrideCall { kind: Some(kind) });
+        let call = link.overrides(proto::OverrideCall {
+            kind: Some(kind),
+            member: self.member.0,
+        });
         match timeout(within, call).await {
             Ok(answer) => answer.map_err(|status| Failure::new(&status)),
             Err(_) => Err(Failure::Unknown(

@@ -8,6 +8,9 @@ use prost::Message;
 pub struct OverrideCall {
     #[prost(oneof = "override_call::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: Option<override_call::Kind>,
+    /// The member that calls: a follower is one, and has a stream.
+    #[prost(uint32, tag = "11")]
+    pub member: u32,
 }
 
 /// Kinds of an [`OverrideCall`].
