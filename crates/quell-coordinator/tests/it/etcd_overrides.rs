@@ -1,6 +1,7 @@
 //! Overrides in etcd pass the suite of override stores; and what only etcd can do to them.
 
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -8,8 +9,11 @@ use quell::override_store::{Changes, Cursor, OverrideStore, OverrideStoreError, 
 use quell_conformance::override_store::{
     self, Follower, apply, delete, list_all, put, rate, tenant,
 };
+use quell_coordinator::config::EtcdAccess;
 use quell_coordinator::etcd_overrides::EtcdOverrides;
 use quell_coordinator::store::EtcdOptions;
+use quell_testkit::etcd::Etcd as GuardedEtcd;
+use quell_testkit::wait::until_it;
 
 use crate::etcd::Etcd;
 
@@ -218,4 +222,48 @@ async fn the_bound_holds() {
 async fn what_ended_is_found() {
     let etcd = Etcd::start();
     override_store::what_ended_is_found(&store(&etcd)).await;
+}
+
+/// Also batches that lie in etcd in parts, under a lease: the right to the prefix is enough for that.
+#[tokio::test]
+async fn a_guarded_etcd_keeps_them_below_their_prefix() {
+    let etcd = GuardedEtcd::guarded("quell", "of the fleet", &[PREFIX]);
+    let path = |name: &str| PathBuf::from(etcd.certificates().path(name));
+    let password = path("password");
+    std::fs::write(&password, "of the fleet\n").unwrap();
+    let access = EtcdAccess {
+        authority: Some(path("ca.pem")),
+        identity: Some((path("client.pem"), path("client.key"))),
+        user: Some(("quell".to_owned(), password)),
+    };
+    let open = |access: &EtcdAccess, prefix: &str| {
+        let options = access.options(true).unwrap();
+        EtcdOverrides::new(vec![etcd.endpoint()], options, prefix).unwrap()
+    };
+    let store = open(&access, PREFIX);
+    until_it("etcd answers over TLS", async || {
+        store.position().await.is_ok()
+    })
+    .await;
+    override_store::large_overrides_come_in_parts(&store).await;
+    // Less credentials, or more than the role allows: an error, and nothing is written.
+    let no_certificate = EtcdAccess {
+        identity: None,
+        ..access.clone()
+    };
+    let no_user = EtcdAccess {
+        user: None,
+        ..access.clone()
+    };
+    let change = [put(&tenant("api", "acme"), rate(7), None)];
+    for refused in [
+        open(&no_certificate, PREFIX),
+        open(&no_user, PREFIX),
+        open(&access, "/overrides/other/"),
+    ] {
+        let read = refused.position().await;
+        assert!(read.is_err(), "{read:?}");
+        let made = refused.apply(&change).await;
+        assert!(made.is_err(), "{made:?}");
+    }
 }
