@@ -37,7 +37,7 @@ mod register;
 mod request;
 mod write;
 
-pub(crate) use chain::chain;
+pub(crate) use chain::{chain, numbers_words};
 
 pub(crate) use follow::{follow, leave, load};
 pub(crate) use record::{instant_text, numbers_of, record_body};

@@ -10,6 +10,7 @@ use super::PATH;
 use super::key::{is_reserved, key_path, segment};
 use super::row::{OverrideName, Row};
 use crate::client::Client;
+use crate::output;
 use crate::progress::Progress;
 
 /// The most overrides of a page.
@@ -34,16 +35,32 @@ pub(super) struct Filter {
     prefix: Option<String>,
 }
 
-/// Reads at most so many overrides, and gives page after page to `each`, until that returns false. Returns where the
-/// list goes on.
+/// End of a reading of pages.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PagesEnd {
+    /// Cursor of the next page.
+    pub(super) next: Option<String>,
+    /// True if the store came back empty, and servers go on with what it does not have.
+    pub(super) emptied: bool,
+}
+
+/// Says that a server goes on with what its store does not have.
+pub(super) fn note_emptied() {
+    output::note(
+        "the store of overrides is empty: servers go on with those that they had, which are not shown here, until \
+         something is written to it. Bring back all of them in one batch (`quell overrides import --batch 10000`)",
+    );
+}
+
+/// Reads at most so many overrides, and gives page after page to `each`, until that returns false.
 pub(super) fn read_pages(
     client: &Client,
     domain: &str,
     filter: &Filter,
     most: usize,
     each: &mut dyn FnMut(Vec<OverrideRecordBody>) -> Result<bool>,
-) -> Result<Option<String>> {
-    let (mut next, mut read): (Option<String>, usize) = (None, 0);
+) -> Result<PagesEnd> {
+    let (mut end, mut read) = (PagesEnd::default(), 0_usize);
     loop {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.append_pair("most", &(most - read).min(PAGE).to_string());
@@ -51,7 +68,7 @@ pub(super) fn read_pages(
             ("rule", &filter.rule),
             ("plan", &filter.plan),
             ("prefix", &filter.prefix),
-            ("cursor", &next),
+            ("cursor", &end.next),
         ] {
             query.extend_pairs(value.iter().map(|value| (name, value)));
         }
@@ -59,9 +76,10 @@ pub(super) fn read_pages(
         let page: OverridesBody = client.get(&path)?.good()?.json()?;
         read += page.overrides.len();
         let goes_on = each(page.overrides)?;
-        next = page.next;
-        if next.is_none() || read >= most || !goes_on {
-            return Ok(next);
+        end.next = page.next;
+        end.emptied |= page.emptied;
+        if end.next.is_none() || read >= most || !goes_on {
+            return Ok(end);
         }
     }
 }

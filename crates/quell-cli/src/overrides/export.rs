@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use quell_protocol::escape_json;
 
-use super::existing::{Filter, read_pages};
+use super::existing::{Filter, note_emptied, read_pages};
 use super::row::Row;
 use super::table_file::write_table;
 use crate::client::ServerUrl;
@@ -50,7 +50,7 @@ impl Export {
         let client = self.server.client()?;
         let mut progress = Progress::stderr();
         let (mut table, mut count) = (Vec::new(), 0);
-        read_pages(
+        let end = read_pages(
             &client,
             &self.domain,
             &self.filter,
@@ -88,6 +88,9 @@ impl Export {
                 true => output::line(String::from_utf8_lossy(&text).trim_end())?,
                 false => output::bytes(&text)?,
             }
+        }
+        if end.emptied {
+            note_emptied();
         }
         Ok(Exit::Fine)
     }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use quell_protocol::http::{ChainLinkBody, ChainSource, OverriddenKeyBody};
 use quell_protocol::printable;
 
+use super::existing::note_emptied;
 use super::instant::{InstantReader, TimeZoneArg};
 use super::key::KeyArgs;
 use super::row::number_words;
@@ -51,6 +52,9 @@ impl Get {
             for line in lines(&key, &instants, Paint::stdout()) {
                 output::line(line)?;
             }
+        }
+        if key.emptied {
+            note_emptied();
         }
         Ok(Exit::Fine)
     }

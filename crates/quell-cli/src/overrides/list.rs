@@ -5,7 +5,7 @@ use clap::Args;
 use jiff::Timestamp;
 use quell_protocol::http::OverridesBody;
 
-use super::existing::{Filter, read_pages};
+use super::existing::{Filter, note_emptied, read_pages};
 use super::get::why;
 use super::instant::{InstantReader, TimeZoneArg};
 use super::row::{Row, number_words};
@@ -54,8 +54,9 @@ impl List {
         let mut all = OverridesBody {
             overrides: Vec::new(),
             next: None,
+            emptied: false,
         };
-        all.next = read_pages(
+        let end = read_pages(
             &client,
             &self.domain,
             &self.filter,
@@ -65,6 +66,8 @@ impl List {
                 Ok(true)
             },
         )?;
+        (all.next, all.emptied) = (end.next, end.emptied);
+        let emptied = all.emptied;
         if self.json {
             output::json(&all)?;
         } else if all.overrides.is_empty() {
@@ -79,6 +82,9 @@ impl List {
                     "the first {shown} overrides: --most lists more"
                 ));
             }
+        }
+        if emptied {
+            note_emptied();
         }
         Ok(Exit::Fine)
     }

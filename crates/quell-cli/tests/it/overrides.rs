@@ -1,5 +1,7 @@
 //! `quell overrides`, as seen at a shell: numbers of single keys on a running server.
 
+use quell_testkit::redis::Redis;
+use quell_testkit::wait::until;
 use serde_json::{Value, json};
 
 use crate::files::Folder;
@@ -341,4 +343,37 @@ fn names_may_have_anything() {
     );
     shop.good(&["import", "shop", &file, "--delete-others", "--yes"]);
     assert_eq!(shop.good(&["export", "shop", "--csv"]), exported);
+}
+
+/// An export of a store that came back empty is no copy of what servers decide by.
+#[test]
+fn what_reads_a_store_that_came_back_empty_says_so() {
+    let (folder, mut redis) = (Folder::new(), Redis::start(&[]));
+    let rules = RULES.replace("plans:", "defaults: { on_failure: deny }\nplans:");
+    let rules = folder.write("shop.yaml", &rules);
+    let store = ["--store", &*redis.url(), "--store-timeout", "10s"];
+    let server = Server::start(&[&["--rules", &*rules][..], &store].concat());
+    let shop = Shop { folder, server };
+    let key = ["shop", "api", "-e", "tenant=acme"];
+    let get = || shop.run(&[&["get"][..], &key].concat());
+    shop.good(&[&["set"][..], &key, &["rate=50/h", "burst=50"]].concat());
+    assert_eq!(get().stderr, "");
+    redis.restart();
+    let note = "the store of overrides is empty: servers go on with those that they had";
+    until("the server notices", || {
+        get().stderr.contains(note).then_some(())
+    });
+    let shown = get().expect_success();
+    assert!(
+        shown.contains("applies: token_bucket 50/h, burst 50"),
+        "{shown}"
+    );
+    assert!(!shown.contains('>'), "{shown}");
+    for words in [&["export", "shop"][..], &["list", "shop"]] {
+        let read = shop.run(words);
+        assert!(read.stderr.contains(note), "{read:?}");
+    }
+    assert_eq!(shop.json(&["list", "shop"])["emptied"], true);
+    shop.good(&["set", "shop", "api", "-e", "tenant=globex", "rate=9/h"]);
+    assert_eq!(shop.run(&["export", "shop"]).stderr, "");
 }

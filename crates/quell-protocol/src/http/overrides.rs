@@ -83,6 +83,10 @@ pub struct OverridesBody {
     /// Beginning of the next page: the value of `cursor` there. Null if this is the last one. A page may have fewer
     /// overrides than `most`, or none, before the last one.
     pub next: Option<String>,
+    /// True if the store came back empty. Servers go on with overrides that it does not have, and that are not shown,
+    /// until something is written to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub emptied: bool,
 }
 
 /// A key: its overrides, and what decides it.
@@ -110,6 +114,10 @@ pub struct OverriddenKeyBody {
     /// Units that are left now; left out without a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remaining: Option<u64>,
+    /// True if the store came back empty. Servers go on with overrides that it does not have, and that are not shown,
+    /// until something is written to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub emptied: bool,
 }
 
 /// Numbers that there are for a key.

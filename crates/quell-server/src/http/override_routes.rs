@@ -12,6 +12,7 @@ use axum::routing::{MethodRouter, get};
 use quell::override_store::{
     Cursor, OverrideFilter, OverrideId, OverrideStoreError, RuleFilter, StoredOverride,
 };
+use quell_core::rule::DescriptorReader;
 use quell_host::task;
 use quell_protocol::http::{ChainLinkBody, OverriddenKeyBody, OverridesBody, Problem, ProblemKind};
 
@@ -21,7 +22,8 @@ use super::caller::{address, caller_of_either};
 use super::reply::{self, Refusal, RouteResult, parameters, unknown_parameter};
 use crate::access::{Caller, Role};
 use crate::overrides::{
-    OverrideProblem, OverrideRequest, Wanted, chain, check_keys, descriptor, record_body,
+    OverrideProblem, OverrideRequest, Wanted, chain, check_keys, descriptor, numbers_words,
+    record_body,
 };
 use crate::shared::Shared;
 
@@ -104,6 +106,7 @@ pub(super) async fn read_key(
         limit: None,
         used: None,
         remaining: None,
+        emptied: shared.has_emptied_overrides(),
     };
     if let Some(rule) = key.rule.clone().filter(|_| is_of_rules) {
         for has_end in [false, true] {
@@ -139,6 +142,15 @@ async fn decide(
         .find(decides)
         .and_then(|link| link.limit.clone());
     let entries = descriptor(&id);
+    if body.emptied {
+        let reader = DescriptorReader::new(&entries);
+        let kept = numbers_words(rules.numbers_for(in_force, &reader, wall));
+        if body.limit.as_ref() != Some(&kept) {
+            // Numbers decide that the store does not have.
+            body.chain.iter_mut().for_each(|link| link.in_force = false);
+            body.limit = Some(kept);
+        }
+    }
     let has_limit = rules.limit_of(&key.domain, rule, &entries, wall).is_some();
     if has_limit && body.limit.as_deref() != Some("refused") {
         let peeked = shared.limiter.peek_key(&key.domain, rule, &entries).await;
@@ -292,6 +304,7 @@ pub(super) async fn read_page(
         OverridesBody {
             overrides: bodies.collect(),
             next: page.next.map(|next| next.to_string()),
+            emptied: own.has_emptied_overrides(),
         }
     });
     let interrupted = || Problem::new(ProblemKind::Internal, "the server stops");

@@ -2,7 +2,9 @@
 
 use quell::OverrideRank;
 use quell::override_store::{OverrideId, StoredOverride};
-use quell_core::rule::{ActiveRule, DescriptorReader, Effect, NamedPlan, Rule, StoredEffect};
+use quell_core::rule::{
+    ActiveRule, DescriptorReader, Effect, NamedPlan, Numbers, Rule, StoredEffect,
+};
 use quell_core::time::Wall;
 use quell_protocol::http::{ChainLinkBody, ChainSource};
 use quell_rules::LimitDescription;
@@ -109,6 +111,15 @@ const fn link(source: ChainSource) -> ChainLinkBody {
         reason: String::new(),
         by: String::new(),
         in_force: true,
+    }
+}
+
+/// Numbers of a rule in one line.
+pub(crate) fn numbers_words(numbers: &Numbers) -> String {
+    match numbers.active() {
+        Some(active) => LimitDescription::new(&active.limit).limit,
+        None if numbers.refuses() => "refused".to_owned(),
+        None => "unlimited".to_owned(),
     }
 }
 

@@ -41,6 +41,7 @@ struct ListPage<'a> {
     rows: Option<Vec<OverrideRow>>,
     /// The page after this one.
     next: Option<String>,
+    emptied: bool,
 }
 
 #[derive(Template)]
@@ -107,7 +108,11 @@ pub(super) async fn list(State(console): State<Arc<Console>>, request: Request) 
         }
     };
     let (page, done) = or_why(page);
-    let OverridesBody { overrides, next } = match page.flatten() {
+    let OverridesBody {
+        overrides,
+        next,
+        emptied,
+    } = match page.flatten() {
         Some(page) => page,
         None => {
             let page = ListPage {
@@ -117,6 +122,7 @@ pub(super) async fn list(State(console): State<Arc<Console>>, request: Request) 
                 form: &form,
                 rows: None,
                 next: None,
+                emptied: false,
             };
             return console.shell.answer(TITLE, &viewer, &done, &page);
         }
@@ -134,6 +140,7 @@ pub(super) async fn list(State(console): State<Arc<Console>>, request: Request) 
         form: &form,
         rows: Some(overrides.into_iter().map(OverrideRow::new).collect()),
         next,
+        emptied,
     };
     console.shell.answer(TITLE, &viewer, &done, &page)
 }

@@ -156,6 +156,31 @@ fn a_store_that_comes_back_empty_takes_nothing_away() {
         server.metric("quell_overrides_lost_total").as_deref(),
         Some("1")
     );
+    // Answers say that the store has less than decides here.
+    let key = server.get(ACME).json();
+    assert_eq!(
+        (&key["emptied"], &key["overrides"], &key["limit"]),
+        (
+            &json!(true),
+            &json!([]),
+            &json!("fixed_window 5 per calendar day in UTC")
+        )
+    );
+    let links = key["chain"].as_array().unwrap();
+    assert!(links.iter().all(|link| link["in_force"] == false), "{key}");
+    let list = server.get("/v1/overrides/shop").json();
+    let emptied = json!({"overrides": [], "next": null, "emptied": true});
+    assert_eq!(list, emptied);
+    for page in [
+        "?domain=shop",
+        "/key?domain=shop&rule=api&entries=tenant%3Dacme",
+    ] {
+        let page = server.get(&format!("/console/overrides{page}")).body;
+        assert!(page.contains("The store of overrides is empty"), "{page}");
+    }
+    // A key that has none of its own is decided as the chain says.
+    let other = server.get(&ACME.replace("acme", "other")).json();
+    assert_eq!(other["chain"][0]["in_force"], true, "{other}");
     // Rules that change list the store again, and take nothing away either.
     let rules = RULES.replace("name: pair", "name: pairs");
     std::fs::write(server.path("rules.yaml"), rules).unwrap();
@@ -171,6 +196,10 @@ fn a_store_that_comes_back_empty_takes_nothing_away() {
     assert_eq!(decided(&server, "globex"), 9);
     let health = server.get("/healthz").json();
     assert_eq!(health["overrides"].get("emptied"), None, "{health}");
+    for target in [ACME, "/v1/overrides/shop"] {
+        let read = server.get(target).json();
+        assert_eq!(read.get("emptied"), None, "{read}");
+    }
     assert_eq!(health["overrides"]["times_lost"], 1, "{health}");
 }
 
