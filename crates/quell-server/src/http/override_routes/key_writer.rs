@@ -26,7 +26,7 @@ impl<'a> KeyWriter<'a> {
     /// Somebody who changes a key.
     ///
     /// # Errors
-    /// [`Refusal`] if this caller may not, or this server has no overrides of its own.
+    /// [`Refusal`] if this caller may not.
     pub(in crate::http) fn new(
         shared: &'a Shared,
         Operator { caller, from }: Operator<'a>,
