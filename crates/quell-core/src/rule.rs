@@ -199,6 +199,13 @@ impl Per {
         }
     }
 
+    /// A value as the key has it: of an address, the first one of those that count as one.
+    #[must_use]
+    pub fn counted(&self, value: &str) -> Option<IpAddr> {
+        let address = address::parse(value.as_bytes())?;
+        Some(self.prefix?.cut(address))
+    }
+
     /// Returns true if the captured value decides whether `matcher` holds.
     fn tells(&self, matcher: &Matcher) -> bool {
         let Some(prefix) = self.prefix else {

@@ -44,7 +44,7 @@ pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use register::{Register, USUAL, names_behind};
 pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
 pub(crate) use write::{
-    ChangeMode, ChangedOverrides, OverrideProblem, Wanted, check_keys, descriptor,
+    ChangeMode, ChangedOverrides, OverrideProblem, Wanted, check_keys, descriptor, key_id,
 };
 
 /// The overrides of a server.

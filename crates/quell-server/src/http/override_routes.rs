@@ -86,10 +86,10 @@ pub(super) async fn read_key(
     caller.check_either(&READERS, Some(&key.domain))?;
     let mut records = Vec::new();
     for has_end in [false, true] {
-        records.extend(get_record(shared, &key.id(has_end)?).await?);
+        records.extend(get_record(shared, &key.id(shared, has_end)?).await?);
     }
     // The rule may be gone, or have other keys, while its overrides are there.
-    let checked = check_keys(shared, &key.id(false)?);
+    let checked = check_keys(shared, &key.id(shared, false)?);
     let is_of_rules = checked.is_ok();
     if records.is_empty() {
         checked.map_err(problem)?;
@@ -112,7 +112,7 @@ pub(super) async fn read_key(
         for has_end in [false, true] {
             let of_all = OverrideId {
                 rule: None,
-                ..key.id(has_end)?
+                ..key.id(shared, has_end)?
             };
             records.extend(get_record(shared, &of_all).await?);
         }
@@ -133,7 +133,7 @@ async fn decide(
     let Some(in_force) = all.find(|active| *active.rule().name == *rule) else {
         return Ok(());
     };
-    let id = key.id(false)?;
+    let id = key.id(shared, false)?;
     body.chain = chain(shared, in_force, (&id, records), wall);
     let decides = |link: &&ChainLinkBody| link.in_force;
     body.limit = body

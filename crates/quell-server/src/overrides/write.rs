@@ -12,7 +12,9 @@ use quell::override_store::{
 use quell::store::Action;
 use quell_core::descriptor::Descriptor;
 use quell_core::limit::Limit;
-use quell_core::rule::{CalendarEdges as _, DescriptorReader, Effect, StoredEffect};
+use quell_core::rule::{
+    ActiveRule, CalendarEdges as _, DescriptorReader, Effect, RuleSet, StoredEffect,
+};
 use quell_core::time::{Now, Wall};
 use quell_protocol::http::OverrideServersBody;
 use quell_rules::{StoredFields, wrong_address};
@@ -199,6 +201,51 @@ impl Wanted {
     }
 }
 
+/// The id of the overrides of a key by these entries. Addresses have the spelling of the first one that the rules count
+/// as the same, so that a key has one id, whichever of them is written.
+///
+/// # Errors
+/// [`InvalidOverride`] if there can be no such key.
+pub(crate) fn key_id(
+    shared: &Shared,
+    (domain, rule): (&Arc<str>, Option<&Arc<str>>),
+    entries: &[(Arc<str>, Arc<str>)],
+    has_end: bool,
+) -> Result<OverrideId, InvalidOverride> {
+    let new = |entries: Vec<(Arc<str>, Arc<str>)>| {
+        OverrideId::new(Arc::clone(domain), rule.cloned(), entries, has_end)
+    };
+    let id = new(entries.to_vec())?;
+    let rules = shared.limiter.rules();
+    let names = rules_of(&id, &rules);
+    let counted = |(name, value): &(Arc<str>, Arc<str>)| {
+        let all = rules.domain(domain).iter().map(ActiveRule::rule);
+        let all = all.filter(|rule| names.contains(&&*rule.name));
+        let mut per = all.flat_map(|rule| rule.per.iter().filter(|per| per.entry == *name));
+        let counted = per.next().and_then(|per| per.counted(value));
+        let value = counted.map_or_else(|| Arc::clone(value), |it| it.to_string().into());
+        (Arc::clone(name), value)
+    };
+    new(entries.iter().map(counted).collect())
+}
+
+/// Checks that rules count addresses as one in the same way, if an override is for all of them.
+fn check_prefixes(rules: &RuleSet, id: &OverrideId, names: &[&str]) -> Result<(), OverrideProblem> {
+    for (name, _) in &id.entries {
+        let all = rules.domain(&id.domain).iter().map(ActiveRule::rule);
+        let all = all.filter(|rule| names.contains(&&*rule.name));
+        let per = all.flat_map(|rule| rule.per.iter().filter(|per| per.entry == *name));
+        let prefixes: Vec<_> = per.map(|per| per.prefix).collect();
+        if prefixes.windows(2).any(|two| two.first() != two.last()) {
+            return Err(OverrideProblem::Invalid(format!(
+                "the rules {} count different addresses of `{name}` as one: write an override for each rule by its name",
+                names.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Checks that there are keys with this id, and returns the names of their rules.
 pub(crate) fn check_keys(
     shared: &Shared,
@@ -212,6 +259,14 @@ pub(crate) fn check_keys(
     }
     let names = rules_of(id, &rules);
     if !names.is_empty() {
+        check_prefixes(&rules, id, &names)?;
+        let mut keys = names
+            .iter()
+            .map(|name| rules.key_of(&id.domain, name, &descriptor(id)));
+        if keys.all(|key| key.is_none()) {
+            let reason = "an empty value counts as a missing one, so no caller has such a key: write a value";
+            return Err(OverrideProblem::Invalid(reason.to_owned()));
+        }
         return Ok(names.into_iter().map(Arc::from).collect());
     }
     let Some(rule) = id.rule.as_deref() else {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Fixture, eventually, replace, store_settings};
 
+mod addresses;
 mod followers;
 mod servers;
 

@@ -22,7 +22,7 @@ use crate::http::caller::{address, caller_of_either};
 use crate::http::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::overrides::{
     ChangeMode, ChangedOverrides, MemberMistake, OverrideProblem, OverrideRequest, WhichOverride,
-    take_text,
+    key_id, take_text,
 };
 use crate::shared::Shared;
 
@@ -209,7 +209,7 @@ impl Batch {
         })?;
         let line = Line::take(&mut members, &self.domain).map_err(member_words)?;
         if line.is_delete {
-            return self.delete(&line, &members);
+            return self.delete(shared, &line, &members);
         }
         let now = shared.limiter.now();
         let asked = OverrideRequest::read(members, now.wall).map_err(member_words)?;
@@ -222,7 +222,7 @@ impl Batch {
         if line.which.is_some_and(|which| which.has_end() != has_end) {
             return Err("`which` says another override than `until`: leave it out".to_owned());
         }
-        let id = self.id(&line, has_end)?;
+        let id = self.id(shared, &line, has_end)?;
         let mode = asked.mode;
         let wanted = wanted(id, asked, caller, line.revision);
         let change = wanted.check(shared, now).map_err(|error| match error {
@@ -236,14 +236,19 @@ impl Batch {
         Ok(())
     }
 
-    fn id(&self, line: &Line, has_end: bool) -> Result<OverrideId, String> {
-        let (domain, entries) = (Arc::clone(&self.domain), line.entries.iter().cloned());
-        let id = OverrideId::new(domain, line.rule.clone(), entries, has_end);
+    fn id(&self, shared: &Shared, line: &Line, has_end: bool) -> Result<OverrideId, String> {
+        let key = (&self.domain, line.rule.as_ref());
+        let id = key_id(shared, key, &line.entries, has_end);
         id.map_err(|error| error.to_string())
     }
 
     /// Deletes the override that a line says or, if it says neither, both of the key.
-    fn delete(&mut self, line: &Line, rest: &Map<String, Value>) -> Result<(), String> {
+    fn delete(
+        &mut self,
+        shared: &Shared,
+        line: &Line,
+        rest: &Map<String, Value>,
+    ) -> Result<(), String> {
         // A line of a list is of the one that it has.
         let listed = line.revision.map(|_| match rest.contains_key("until") {
             true => WhichOverride::Boost,
@@ -252,7 +257,7 @@ impl Batch {
         let which = line.which.or(listed);
         for has_end in [false, true] {
             if which.is_none_or(|which| which.has_end() == has_end) {
-                let id = self.id(line, has_end)?;
+                let id = self.id(shared, line, has_end)?;
                 let expected = line.revision;
                 self.changes.push(Change::Delete { id, expected });
             }

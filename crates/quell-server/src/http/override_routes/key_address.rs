@@ -11,7 +11,8 @@ use quell_rules::parse_duration;
 
 use super::{KeyPath, MAX_WAIT};
 use crate::http::reply::{self, parameters};
-use crate::overrides::WhichOverride;
+use crate::overrides::{WhichOverride, key_id};
+use crate::shared::Shared;
 
 /// A key, and what is asked beside it.
 #[derive(Debug)]
@@ -78,9 +79,9 @@ impl KeyAddress {
     }
 
     /// The id of one of its overrides.
-    pub(super) fn id(&self, has_end: bool) -> Result<OverrideId, Box<Problem>> {
-        let (domain, rule) = (Arc::clone(&self.domain), self.rule.clone());
-        let id = OverrideId::new(domain, rule, self.entries.iter().cloned(), has_end);
+    pub(super) fn id(&self, shared: &Shared, has_end: bool) -> Result<OverrideId, Box<Problem>> {
+        let key = (&self.domain, self.rule.as_ref());
+        let id = key_id(shared, key, &self.entries, has_end);
         id.map_err(|error| reply::invalid(error.to_string()))
     }
 

@@ -54,7 +54,7 @@ impl<'a> KeyWriter<'a> {
         let now = shared.limiter.now();
         let asked = OverrideRequest::read(members, now.wall)
             .map_err(|wrong| invalid_field(&pointer(wrong.member), wrong.reason))?;
-        let id = key.id(asked.until.is_some())?;
+        let id = key.id(shared, asked.until.is_some())?;
         let mode = asked.mode;
         // The domain and the rule are named before anything is said of a condition.
         check_keys(shared, &id).map_err(problem)?;
@@ -117,13 +117,13 @@ impl<'a> KeyWriter<'a> {
         let mut before = Vec::new();
         for has_end in [false, true] {
             if key.which.is_none_or(|which| which.has_end() == has_end) {
-                let id = key.id(has_end)?;
+                let id = key.id(shared, has_end)?;
                 let record = get_record(shared, &id).await?;
                 before.push((id, record));
             }
         }
         if before.iter().all(|(_, record)| record.is_none()) {
-            check_keys(shared, &key.id(false)?).map_err(problem)?;
+            check_keys(shared, &key.id(shared, false)?).map_err(problem)?;
         }
         let revisions: Vec<u64> = { before.iter() }
             .map(|(_, record)| revision_of(record.as_ref()))
