@@ -197,7 +197,7 @@ impl StoredOverrides for Table {
 }
 
 impl Table {
-    /// What is stored for a key, by its memo if it has one.
+    /// The numbers stored for a key, by its memo if it has one.
     #[inline]
     fn recall<'a>(
         &'a self,
@@ -287,7 +287,7 @@ impl Stored {
         }
     }
 
-    /// What applies at an instant of the wall clock.
+    /// The numbers that apply at an instant of the wall clock.
     #[inline]
     fn get(&self, wall: Wall) -> Option<StoredChoice<'_>> {
         match self {

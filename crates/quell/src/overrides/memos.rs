@@ -49,7 +49,7 @@ struct NumbersByLimit(Arc<[Arc<Part>; PARTS]>);
 
 type Part = [Option<(LimitId, Arc<Stored>)>; PLACES / PARTS];
 
-/// What a memo says.
+/// The content of a memo.
 pub(super) enum Recalled<'a> {
     /// Nothing is stored for the key.
     Nothing,

@@ -405,7 +405,7 @@ fn key_with(key: &str, stored: Option<u64>) -> (Arc<Model>, u64) {
     (model, used)
 }
 
-/// What is stored for a key changes while a call looks it up and leaves a memo: the next call has the new numbers,
+/// The numbers of a key change while a call looks them up and leaves a memo: the next call has the new ones,
 /// whether its state lies in the line or in a spill.
 #[test]
 fn a_memo_never_outlives_what_it_says() {
