@@ -4,14 +4,20 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use clap::Args;
+use h2::client::SendRequest;
+use http::Request;
 use quell_envoy::proto::{
     Code, Descriptor, Entry, RateLimitRequest, RateLimitResponse, RateLimitServiceClient,
 };
 use serde::Serialize;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::draws::{Spread, draw, key};
 use crate::machine::bench_folder;
@@ -42,7 +48,7 @@ const AT_A_TIME: usize = 10;
 const KEYS: usize = 100_000;
 
 /// The case with many keys.
-const MANY: &str = "100,000 keys, tonic";
+const MANY: &str = "100,000 keys, h2";
 
 /// Settings of `bench envoy`.
 #[derive(Args, Debug, Serialize)]
@@ -294,15 +300,20 @@ fn question(user: &str) -> RateLimitRequest {
 }
 
 impl Call {
-    /// Writes the message to a file as gRPC sends it: not compressed, and its length before it.
+    /// Writes the message to a file as gRPC sends it.
     fn new(method: &'static str, message: &impl prost::Message) -> Result<Self> {
-        let bytes = message.encode_to_vec();
-        let length = u32::try_from(bytes.len())?;
         let name = method.rsplit('/').next().unwrap_or(method);
         let body = bench_folder().join("target").join(name);
-        fs::write(&body, [&[0][..], &length.to_be_bytes(), &bytes].concat())?;
+        fs::write(&body, framed(message)?)?;
         Ok(Self { method, body })
     }
+}
+
+/// A message as gRPC sends it: not compressed, and its length before it.
+fn framed(message: &impl prost::Message) -> Result<Vec<u8>> {
+    let bytes = message.encode_to_vec();
+    let length = u32::try_from(bytes.len())?;
+    Ok([&[0][..], &length.to_be_bytes(), &bytes].concat())
 }
 
 async fn ask_once(address: SocketAddr) -> Result<RateLimitResponse> {
@@ -341,25 +352,36 @@ fn h2load(rival: &Rival, seconds: u64) -> Result<f64> {
     rate.with_context(|| format!("h2load printed {text:?}"))
 }
 
-/// Questions per second about keys at random, by clients in this process.
+/// Questions per second about keys at random, by clients in this process. They send bytes that are ready, since what a
+/// client costs makes all rivals alike.
 async fn ask_many(address: SocketAddr, keys: &[String], seconds: u64) -> Result<f64> {
-    let questions: std::sync::Arc<[RateLimitRequest]> =
-        keys.iter().map(|key| question(key)).collect();
-    let begun = std::time::Instant::now();
+    let bodies = keys
+        .iter()
+        .map(|key| framed(&question(key)).map(Bytes::from));
+    let bodies: Arc<[Bytes]> = bodies.collect::<Result<_>>()?;
+    let question = Request::post(format!("http://{address}{METHOD}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())?;
+    let begun = Instant::now();
     let until = begun + Duration::from_secs(seconds);
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for connection in 0..CONNECTIONS {
-        let client = RateLimitServiceClient::connect(format!("http://{address}")).await?;
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (client, driver) = h2::client::handshake(stream).await?;
+        tokio::spawn(driver);
         for stream in 0..AT_A_TIME {
-            let (mut client, questions) = (client.clone(), std::sync::Arc::clone(&questions));
+            let (client, bodies, question) =
+                (client.clone(), Arc::clone(&bodies), question.clone());
             tasks.spawn(async move {
                 let (mut asked, mut next) = (0_u64, (connection * AT_A_TIME + stream) * 700);
-                while std::time::Instant::now() < until {
-                    let question = questions[next % questions.len()].clone();
-                    client.should_rate_limit(question).await?;
+                while Instant::now() < until {
+                    let body = bodies[next % bodies.len()].clone();
+                    ask_framed(client.clone(), question.clone(), body).await?;
                     (asked, next) = (asked + 1, next + 1);
                 }
-                Ok::<u64, tonic::Status>(asked)
+                anyhow::Ok(asked)
             });
         }
     }
@@ -368,4 +390,25 @@ async fn ask_many(address: SocketAddr, keys: &[String], seconds: u64) -> Result<
         asked += task??;
     }
     Ok(asked as f64 / begun.elapsed().as_secs_f64())
+}
+
+/// Asks once, and checks that there is an answer.
+async fn ask_framed(client: SendRequest<Bytes>, question: Request<()>, body: Bytes) -> Result<()> {
+    let mut client = client.ready().await?;
+    let (answer, mut sender) = client.send_request(question, false)?;
+    sender.send_data(body, true)?;
+    let mut body = answer.await?.into_body();
+    let mut length = 0;
+    while let Some(part) = body.data().await {
+        let part = part?;
+        length += part.len();
+        body.flow_control().release_capacity(part.len())?;
+    }
+    let end = body.trailers().await?.context("an answer has no end")?;
+    let status = end.get("grpc-status").map(http::HeaderValue::as_bytes);
+    ensure!(
+        status == Some(b"0") && length > 5,
+        "an answer failed: {end:?}"
+    );
+    Ok(())
 }
