@@ -6,10 +6,12 @@ use anyhow::Result;
 use jiff::Timestamp;
 use quell_rules::Problem;
 
+use super::batch::{BatchLine, check};
 use super::existing::read_existing;
 use super::file::ImportFile;
 use super::row::{OverrideName, Row};
 use crate::client::Client;
+use crate::progress::Progress;
 
 /// Differences between a file and the server. Numbers are those of the file's rows.
 #[derive(Debug, Default)]
@@ -83,5 +85,27 @@ impl Comparison {
         let mut written: Vec<usize> = self.added.iter().copied().chain(changed).collect();
         written.sort_unstable();
         written
+    }
+
+    /// What the server has against the rows to write, of which it writes none.
+    ///
+    /// # Errors
+    /// Why it does not say.
+    pub(super) fn check(
+        &self,
+        client: &Client,
+        (domain, file): (&str, &ImportFile),
+        batch: usize,
+    ) -> Result<Vec<Problem>> {
+        let written = self.written();
+        let puts = written.iter().filter_map(|index| file.rows.get(*index));
+        let puts: Vec<BatchLine<'_>> = puts.map(BatchLine::Put).collect();
+        let mut progress = Progress::stderr();
+        let refused = check(client, domain, &puts, batch, &mut progress)?;
+        let problems = refused.iter().filter_map(|(change, detail)| {
+            let index = written.get(*change)?;
+            Some(file.problem(*index, detail))
+        });
+        Ok(problems.collect())
     }
 }

@@ -6,19 +6,21 @@ use jiff::Timestamp;
 use quell_rules::Problem;
 use serde::Serialize;
 
+use super::batch::USUAL_CHANGES;
 use super::compare::{Comparison, compare};
 use super::file::{FileArgs, ImportFile};
 use super::instant::InstantReader;
 use super::row::Row;
 use crate::client::ServerUrl;
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::output::{self, Paint};
 use crate::rules::print_problems;
 
 /// Show what an import of a file would add (+), change (~) and, with --delete-others, delete (-)
 ///
-/// Exit code 0 if the server has the overrides that the file says for its rules and no others, 1 if not. Boosts that
-/// others gave do not count if the file has no `until`.
+/// Exit code 0 if the server has the overrides that the file says for its rules and no others, 1 if not, and 2 if there
+/// is a mistake in the file, also one that only the server finds. Boosts that others gave do not count if the file has
+/// no `until`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell overrides diff shop tenants.csv
@@ -58,6 +60,14 @@ impl Diff {
     /// # Errors
     /// Why there is no answer.
     pub(super) fn run(&self) -> Result<Exit> {
+        self.compare().map_err(|error| match Exit::new(&error) {
+            // 1 is for differences.
+            Exit::Failed => Usage(format!("{error:#}")).into(),
+            _ => error,
+        })
+    }
+
+    fn compare(&self) -> Result<Exit> {
         let instants = self.file.time_zone.reader(Timestamp::now())?;
         let client = self.server.client()?;
         let file = match self.file.read(&instants)? {
@@ -69,6 +79,11 @@ impl Diff {
             Ok(comparison) => comparison,
             Err(problems) => return self.refuse(problems),
         };
+        let of = (&*self.file.domain, &file);
+        let problems = comparison.check(&client, of, USUAL_CHANGES)?;
+        if !problems.is_empty() {
+            return self.refuse(problems);
+        }
         let outcome = outcome(&file, &comparison);
         if self.json {
             output::json(&outcome)?;
@@ -90,7 +105,7 @@ impl Diff {
         } else {
             print_problems(&problems, &[]);
         }
-        Ok(Exit::Failed)
+        Ok(Exit::Usage)
     }
 }
 

@@ -14,7 +14,7 @@ use super::row::{OverrideName, Row, RowMistake};
 use super::table_file::{Columns, read_table};
 
 /// The most mistakes that are told at a time: more than a person corrects before the next run.
-const MAX_MISTAKES: usize = 100;
+pub(super) const MAX_MISTAKES: usize = 100;
 
 /// The domain and the file of an import.
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use quell_protocol::printable;
 use quell_rules::Problem;
 use serde::Serialize;
 
-use super::batch::{BatchLine, Deletion, MAX_CHANGES, Sent, send};
+use super::batch::{BatchLine, Deletion, MAX_CHANGES, Sent, USUAL_CHANGES, is_single, send};
 use super::compare::{Comparison, compare};
 use super::file::{FileArgs, ImportFile};
 use super::wait::{note_missing, wait};
@@ -29,9 +29,10 @@ use crate::rules::{count, print_problems};
 /// object. until and from are as of `quell overrides set`, change is keep, prorate or restart, and revision is the one
 /// that the override has to have on the server.
 ///
-/// Only what differs is written, in batches of which the server makes all changes or none. If there is a mistake in the
-/// file, nothing is written. If the server refuses a batch, those before it stay: correct the file and import it again.
-/// Overrides that are over are left out.
+/// Only what differs is written. The server checks all of it first: if there is a mistake in the file, nothing is
+/// written, and --dry-run says the same. Then it is written in batches of which the server makes all changes or none. If
+/// it cannot make one, since somebody else changed something or there would be too many, those before it stay: import the
+/// file again. Overrides that are over are left out.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   quell overrides import shop tenants.csv --dry-run
@@ -56,7 +57,7 @@ pub(super) struct Import {
     yes: bool,
 
     /// Changes in a batch, 10000 at most
-    #[arg(long, value_name = "N", default_value = "1000", value_parser = batch_size)]
+    #[arg(long, value_name = "N", default_value_t = USUAL_CHANGES, value_parser = batch_size)]
     batch: usize,
 
     /// Wait so long, at most, until all servers that share the store have what is written; 10s at most
@@ -113,6 +114,13 @@ impl Import {
             Ok(comparison) => comparison,
             Err(problems) => return self.refuse(problems),
         };
+        if self.dry_run {
+            let of = (&*self.file.domain, &file);
+            let problems = comparison.check(&client, of, self.batch)?;
+            if !problems.is_empty() {
+                return self.refuse(problems);
+            }
+        }
         let mut outcome = ImportOutcome {
             ok: true,
             dry_run: self.dry_run,
@@ -125,7 +133,15 @@ impl Import {
             outcome.changed = comparison.changed.len();
             outcome.deleted = comparison.others.len();
         } else if self.may_delete(&comparison, &file)? {
-            self.write(&client, &file, &comparison, &mut outcome)?;
+            let changes = changes(&file, &comparison);
+            if !is_single(&changes, self.batch)? {
+                let of = (&*self.file.domain, &file);
+                let problems = comparison.check(&client, of, self.batch)?;
+                if !problems.is_empty() {
+                    return self.refuse(problems);
+                }
+            }
+            self.write(&client, (&file, &changes), &comparison, &mut outcome)?;
         } else {
             output::note("nothing is written");
             return Ok(Exit::Failed);
@@ -178,27 +194,18 @@ impl Import {
     fn write(
         &self,
         client: &Client,
-        file: &ImportFile,
+        (file, changes): (&ImportFile, &[BatchLine<'_>]),
         comparison: &Comparison,
         outcome: &mut ImportOutcome,
     ) -> Result<()> {
         let written = comparison.written();
-        let puts = written
-            .iter()
-            .filter_map(|index| file.rows.get(*index))
-            .map(BatchLine::Put);
-        let deletions = comparison
-            .others
-            .iter()
-            .map(|row| BatchLine::Delete(Deletion(&row.name)));
-        let changes: Vec<BatchLine<'_>> = puts.chain(deletions).collect();
         let mut sent = Sent::default();
         let result = {
             let mut progress = Progress::stderr();
             send(
                 client,
                 (&self.file.domain, self.wait.as_deref()),
-                &changes,
+                changes,
                 self.batch,
                 &mut progress,
                 &mut sent,
@@ -270,6 +277,17 @@ impl Import {
         note_missing(outcome.servers.as_ref());
         Ok(())
     }
+}
+
+/// The changes that an import makes: rows that are written, and deletions of others.
+fn changes<'a>(file: &'a ImportFile, comparison: &'a Comparison) -> Vec<BatchLine<'a>> {
+    let written = comparison.written().into_iter();
+    let puts = written
+        .filter_map(|index| file.rows.get(index))
+        .map(BatchLine::Put);
+    let deletions = comparison.others.iter();
+    let deletions = deletions.map(|row| BatchLine::Delete(Deletion(&row.name)));
+    puts.chain(deletions).collect()
 }
 
 /// Reads the size of a batch.

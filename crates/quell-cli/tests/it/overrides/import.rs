@@ -166,27 +166,37 @@ fn nothing_of_a_file_with_mistakes_is_written() {
     assert_eq!(shop.good(&["list", "shop"]), "no overrides\n");
 }
 
+/// A mistake that only the server finds, in the last of several batches.
 #[test]
-fn nothing_of_a_refused_batch_is_written_and_what_came_before_is() {
+fn nothing_is_written_if_the_server_would_refuse_a_line() {
     let shop = Shop::new();
     let wrong = tenants(2_500).replace("api,t01700,1701/h", "api,t01700,1701");
     let file = shop.folder.write("f.csv", &wrong);
-    let run = shop.run(&["import", "shop", &file]);
-    assert_eq!(run.code(), Some(1), "{run:?}");
     let expected = format!("error: {file}:1702:3: rate: `1701` has no period: write `1701/s`");
-    assert!(run.stderr.starts_with(&expected), "{run:?}");
-    assert!(
-        run.stderr
-            .contains("nothing of it is written, what came before it is"),
-        "{run:?}"
-    );
-    assert_eq!(
-        run.stdout,
-        "1000 added, 0 changed, 0 deleted, 0 unchanged\n"
-    );
-    let file = shop.folder.write("f.csv", &tenants(2_500));
-    let told = shop.good(&["import", "shop", &file]);
-    assert_eq!(told, "1500 added, 0 changed, 0 deleted, 1000 unchanged\n");
+    for (words, code) in [
+        (&["import", "shop", &file][..], 1),
+        (&["import", "shop", &file, "--dry-run"], 1),
+        (&["diff", "shop", &file], 2),
+    ] {
+        let told = shop.bad(words, code);
+        assert!(told.starts_with(&expected), "{told}");
+    }
+    assert_eq!(shop.good(&["list", "shop"]), "no overrides\n");
+    let lines = "rule,tenant,plan,burst,rate
+api,a,platinum,,
+api,b,gold,,
+api,c,,five,1/s
+api,d,,,10
+";
+    let run = shop.run_with_input(&["import", "shop", "-", "--dry-run"], lines);
+    assert_eq!(run.code(), Some(1), "{run:?}");
+    let places = ["input:2:", "input:4:", "input:5:5:"];
+    for (line, place) in run.stderr.lines().zip(places) {
+        assert!(line.contains(place), "{run:?}");
+    }
+    assert!(run.stderr.ends_with("3 mistakes: nothing is written\n"));
+    let missing = shop.run(&["diff", "shop", "nosuch.csv"]);
+    assert_eq!(missing.code(), Some(2), "{missing:?}");
 }
 
 #[test]
@@ -256,13 +266,19 @@ fn an_import_that_loses_its_server_says_how_far_it_came() {
     let file = folder.write("f.csv", &tenants(60));
     let listed = json!({ "overrides": [], "next": null });
     let made = json!({ "changed": 25, "revision": 25, "in_force": true });
+    let checked = vec![Some(made.clone()); 3];
+    let after_checks = |answers: Vec<Option<Value>>| {
+        let listed = std::iter::once(Some(listed.clone()));
+        let all = listed.chain(checked.clone()).chain(answers);
+        all.collect::<Vec<_>>()
+    };
     for (answers, expected) in [
         (
-            vec![Some(listed.clone()), Some(made), None],
+            after_checks(vec![Some(made), None]),
             "the changes up to line 26 are written, and perhaps more: run it again",
         ),
         (
-            vec![Some(listed), None],
+            after_checks(vec![None]),
             "perhaps nothing is written: run it again",
         ),
     ] {

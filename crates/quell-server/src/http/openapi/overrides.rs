@@ -67,6 +67,13 @@ fn ended() -> Value {
     parameter("ended", about, words)
 }
 
+fn check() -> Value {
+    let about = "Whether lines are only checked, as for a write, by who may read overrides. Nothing is written; \
+                 `changed` is the number of changes that the lines say, and `in_force` is false.";
+    let schema = json!({"type": "boolean", "default": false});
+    parameter("check", about, schema)
+}
+
 /// The parameters of a key, and these.
 fn key_and(more: &[Value]) -> Value {
     let rule = "The rule, or * for every rule whose `per` has exactly these entries.";
@@ -186,7 +193,7 @@ fn batch() -> Operation {
     let batch = "Writes or deletes many overrides, all or none.";
     let batch = Operation::new(batch, "Batch", "All are changed.")
         .of_administration()
-        .with("parameters", json!([domain, wait(), ended()]))
+        .with("parameters", json!([domain, wait(), ended(), check()]))
         .with_body("OverrideRequest")
         .refused("413", "The body is longer than 32 MiB.")
         .refused("415", "The body is not application/x-ndjson.")

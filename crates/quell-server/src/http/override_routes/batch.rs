@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 
 use super::key_address::read_wait;
 use super::{
-    Audit, WRITERS, changed_meanwhile, is_unconfirmed, may_write, problem, restart, wanted,
+    Audit, READERS, changed_meanwhile, get_record, is_unconfirmed, may_write, problem, restart,
+    revision_of, wanted,
 };
 use crate::access::Caller;
 use crate::http::caller::{address, caller_of_either};
@@ -33,13 +34,17 @@ pub(in crate::http) async fn batch(
     State(shared): State<Arc<Shared>>,
     request: Request,
 ) -> RouteResult {
-    let caller = caller_of_either(&request, &WRITERS)?;
+    let caller = caller_of_either(&request, &READERS)?;
     let Parameters {
         domain,
         wait,
         skips_ended,
+        only_checks,
     } = Parameters::read(request.uri().query())?;
-    may_write(&caller, &domain)?;
+    match only_checks {
+        true => caller.check_either(&READERS, Some(&domain))?,
+        false => may_write(&caller, &domain)?,
+    }
     let from = address(&request);
     let bounds = shared.bodies(MAX_OVERRIDE_BATCH_BYTES);
     let body = body::read_lines(request, bounds).await?;
@@ -53,6 +58,9 @@ pub(in crate::http) async fn batch(
     let interrupted = || Box::new(Problem::new(ProblemKind::Internal, "the server stops"));
     let batch = work.await.ok_or_else(interrupted)?;
     let batch = batch.map_err(wrong_lines)?;
+    if only_checks {
+        return Ok(reply::json(&batch.check(&shared).await?));
+    }
     let audit = Audit::new(&shared, &caller, from);
     let changed = shared.change_overrides(&batch.changes, wait).await;
     let ChangedOverrides {
@@ -93,11 +101,14 @@ struct Parameters {
     wait: Option<Duration>,
     /// Lines whose time is over are passed over.
     skips_ended: bool,
+    /// Nothing is written.
+    only_checks: bool,
 }
 
 impl Parameters {
     fn read(query: Option<&str>) -> Result<Self, Box<Problem>> {
-        let (mut domain, mut wait, mut skips_ended) = (None, None, false);
+        let (mut domain, mut wait) = (None, None);
+        let (mut skips_ended, mut only_checks) = (false, false);
         for (name, value) in parameters(query) {
             match &*name {
                 "domain" => domain = Some(Arc::from(&*value)),
@@ -112,7 +123,16 @@ impl Parameters {
                         }
                     }
                 }
-                _ => return Err(unknown_parameter(&name, "domain, wait and ended")),
+                "check" => {
+                    only_checks = value.parse().map_err(|_| {
+                        let detail = format!("check={value}: write true or false");
+                        reply::invalid(detail)
+                    })?;
+                }
+                _ => {
+                    let known = "domain, wait, ended and check";
+                    return Err(unknown_parameter(&name, known));
+                }
             }
         }
         let missing = || {
@@ -123,6 +143,7 @@ impl Parameters {
             domain: domain.ok_or_else(missing)?,
             wait,
             skips_ended,
+            only_checks,
         })
     }
 }
@@ -283,6 +304,29 @@ impl Batch {
         self.restarts.iter().filter_map(|place| {
             let revision = revisions.get(*place).copied().flatten()?;
             Some((self.changes.get(*place)?.id(), revision))
+        })
+    }
+
+    /// Checks that the store has the revisions that lines say. The answer is that of a batch that was made, but for
+    /// deletions of what is not there, which count.
+    ///
+    /// # Errors
+    /// The problem of the first line that says another, or that the store does not answer.
+    async fn check(&self, shared: &Shared) -> Result<BatchBody, Box<Problem>> {
+        for (index, change) in self.changes.iter().enumerate() {
+            let (Change::Put { expected, .. } | Change::Delete { expected, .. }) = change;
+            let Some(expected) = *expected else { continue };
+            let current = revision_of(get_record(shared, change.id()).await?.as_ref());
+            if current != expected {
+                return Err(self.problem(OverrideProblem::Conflict { index, current }));
+            }
+        }
+        Ok(BatchBody {
+            changed: self.changes.len(),
+            skipped: self.skipped,
+            revision: shared.overrides.position().revision(),
+            in_force: false,
+            servers: None,
         })
     }
 
