@@ -32,6 +32,7 @@ use crate::shared::Shared;
 
 mod chain;
 mod follow;
+mod missing_plans;
 mod record;
 mod register;
 mod request;
@@ -40,6 +41,7 @@ mod write;
 pub(crate) use chain::{chain, numbers_words};
 
 pub(crate) use follow::{follow, leave, load};
+use missing_plans::MissingPlans;
 pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use register::{Register, USUAL, names_behind};
 pub(crate) use request::{MemberMistake, OverrideRequest, WhichOverride, take_text};
@@ -65,6 +67,8 @@ pub(crate) struct Overrides {
     pub(crate) swept: AtomicU64,
     /// Times that the store was found to have lost changes.
     lost: AtomicU64,
+    /// Those that name plans which the rules do not have.
+    pub(crate) missing_plans: MissingPlans,
     /// The servers that follow the store.
     pub(crate) register: Register,
     /// The streams of changes that clients read.
@@ -95,6 +99,7 @@ impl Overrides {
             behind: Mutex::default(),
             swept: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            missing_plans: MissingPlans::default(),
             register: Register::new(),
             streams: Arc::default(),
             list_turn: tokio::sync::Mutex::default(),
@@ -116,7 +121,7 @@ impl Overrides {
         self.fields.swap(Arc::new(fields))
     }
 
-    /// Lists all overrides again, since rules have other keys.
+    /// Lists all overrides again, since rules have other keys, or domains other plans.
     pub(crate) fn list_again(&self) {
         self.list_again.notify_one();
     }

@@ -94,12 +94,18 @@ fn table(all: OverridesBody, instants: &InstantReader, paint: Paint) -> Result<V
     let mut table = TextTable::new(["RULE", "KEY", "NUMBERS", "TIME", "REVISION", "WHY"]);
     for record in all.overrides {
         let (why, revision) = (why(&record.reason, &record.by), record.revision);
+        let is_in_force = record.in_force;
         let row = Row::from_record(record)?;
         let numbers = row.numbers.iter().map(|(field, value)| (&**field, value));
+        let is_later = row.from.is_some_and(|from| from > instants.now);
+        let mark = match is_in_force || is_later || row.is_over(instants.now) {
+            true => "",
+            false => " (not in force)",
+        };
         table.push([
             row.name.rule.clone(),
             row.name.key_words(),
-            number_words(numbers),
+            format!("{}{mark}", number_words(numbers)),
             instants.time(row.from, row.until),
             revision.to_string(),
             why,

@@ -68,6 +68,12 @@ impl StoredFields {
             .is_some_and(|plans| plans.contains(plan))
     }
 
+    /// Returns true if the domains of both have plans of the same names.
+    #[must_use]
+    pub fn has_plans_of(&self, other: &Self) -> bool {
+        self.plans == other.plans
+    }
+
     /// Returns true if the limit of a plan for a rule has windows of the calendar.
     #[must_use]
     pub fn has_calendar(&self, domain: &str, rule: &str, plan: &str) -> bool {

@@ -140,6 +140,7 @@ async fn overrides(text: &mut MetricsText, shared: &Shared) {
         "quell_overrides_behind_seconds gauge For how long the store of overrides has had, or may have had, what is not in force here; 0: nothing is missing." = Seconds(behind);
         "quell_overrides_swept_total counter Overrides that this server deleted a week after their end." = overrides.swept.load(Relaxed);
         "quell_overrides_emptied gauge 1 if the store of overrides is empty and had what is in force here, which stays until something is written to it." = u8::from(shared.has_emptied_overrides());
+        "quell_overrides_of_missing_plans gauge Stored overrides that name a plan which the rules in force do not have, and so have no effect." = overrides.missing_plans.count();
         "quell_overrides_lost_total counter Times that the store of overrides was found to have lost changes: it was restored, failed over or emptied, or is another one." = overrides.times_lost();
     }
     if let Some(servers) = shared.servers_of_overrides().await {

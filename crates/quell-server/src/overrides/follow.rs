@@ -11,7 +11,7 @@ use quell::override_store::{
 use quell_host::task;
 use tokio::time::{sleep, timeout};
 
-use super::{keys_of, reader};
+use super::{MissingPlans, keys_of, reader};
 use crate::shared::Shared;
 
 /// Changes that are read in one call.
@@ -50,6 +50,7 @@ pub(crate) async fn load(shared: &Arc<Shared>) {
                 let url = shared.overrides.store().url();
                 tracing::info!(keys, url, "overrides in force");
             }
+            shared.overrides.missing_plans.tell();
         }
         Err(error) => {
             fall_behind(shared);
@@ -66,6 +67,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
         let caught_up = async {
             if lists {
                 list(&shared).await?;
+                shared.overrides.missing_plans.tell();
             }
             catch_up(&shared).await
         };
@@ -191,6 +193,8 @@ async fn apply(shared: &Arc<Shared>, changes: Vec<AppliedChange>) {
         let keys = changes.iter().flat_map(|change| keys_of(change, &rules));
         let keys: Vec<_> = keys.collect();
         shared.limiter.change_overrides(&keys, &reader(&fields));
+        let (missing, wall) = (&shared.overrides.missing_plans, shared.limiter.now().wall);
+        missing.note(&changes, (&rules, &fields), wall);
     });
     work.await;
 }
@@ -239,6 +243,7 @@ async fn list(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
 async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, OverrideStoreError> {
     let store = shared.overrides.store();
     let mut list = shared.limiter.list_overrides();
+    let mut missing = MissingPlans::default();
     let mut after: Option<Cursor> = None;
     loop {
         let page = store.all(after.as_ref(), MAX_OVERRIDE_PAGE).await?;
@@ -250,12 +255,13 @@ async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, Overr
             let keys = all.iter().flat_map(|change| keys_of(change, &rules));
             let keys: Vec<_> = keys.collect();
             list.add(&keys, &reader(&fields));
-            (list, page.next)
+            missing.note(&all, (&rules, &fields), own.limiter.now().wall);
+            (list, missing, page.next)
         });
-        let Some((part, next)) = work.await else {
+        let Some((part, of_part, next)) = work.await else {
             return Ok(true);
         };
-        list = part;
+        (list, missing) = (part, of_part);
         match next {
             Some(next) => after = Some(next),
             None => break,
@@ -265,6 +271,7 @@ async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, Overr
     if end.identity() != begin.identity() || end.revision() < begin.revision() {
         return Ok(false);
     }
+    shared.overrides.missing_plans.replace(missing);
     // A store that was never written to, or was emptied, says of nothing that it is gone.
     if !begin.identity().is_empty() {
         task::run_blocking(move || list.end()).await;

@@ -31,7 +31,8 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
         return Err(error);
     }
     let after = shared.limiter.rules();
-    if keys(&before).ne(keys(&after)) {
+    let has_other_plans = !fields.has_plans_of(&shared.overrides.fields());
+    if has_other_plans || keys(&before).ne(keys(&after)) {
         shared.overrides.list_again();
     }
     for domain in shared.health.rules_replaced(&before, &after) {
