@@ -32,6 +32,7 @@ use crate::shared::Shared;
 
 mod chain;
 mod follow;
+mod later;
 mod missing_plans;
 mod record;
 mod register;

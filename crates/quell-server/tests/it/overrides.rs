@@ -10,6 +10,7 @@ use crate::harness::{Answer, Fixture, eventually, replace, store_settings};
 mod addresses;
 mod batch_checks;
 mod followers;
+mod later;
 mod missing_plans;
 mod servers;
 

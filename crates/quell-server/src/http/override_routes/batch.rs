@@ -58,6 +58,7 @@ pub(in crate::http) async fn batch(
     let interrupted = || Box::new(Problem::new(ProblemKind::Internal, "the server stops"));
     let batch = work.await.ok_or_else(interrupted)?;
     let batch = batch.map_err(wrong_lines)?;
+    batch.check_later(&shared).await?;
     if only_checks {
         return Ok(reply::json(&batch.check(&shared).await?));
     }
@@ -305,6 +306,43 @@ impl Batch {
             let revision = revisions.get(*place).copied().flatten()?;
             Some((self.changes.get(*place)?.id(), revision))
         })
+    }
+
+    /// Checks lines that begin later and say no revision.
+    ///
+    /// # Errors
+    /// The problem of those that would end what stands now, or that the store does not answer.
+    async fn check_later(&self, shared: &Shared) -> Result<(), Box<Problem>> {
+        let now = shared.limiter.now().wall;
+        let (mut later, mut boosts) = (Vec::new(), HashMap::new());
+        for (change, line) in self.changes.iter().zip(&self.lines) {
+            let Change::Put { record, expected } = change else {
+                continue;
+            };
+            if record.id.has_end {
+                boosts.insert(&record.id, record);
+            } else if expected.is_none() && record.from.is_some_and(|from| from > now) {
+                later.push((record, *line));
+            }
+        }
+        let mut mistakes = Vec::new();
+        for (record, line) in later {
+            let boost = boosts.get(&record.id.counterpart()).copied();
+            match shared.check_later(record, boost, now).await {
+                Ok(()) => {}
+                Err(OverrideProblem::Invalid(detail)) => {
+                    mistakes.push(LineMistake { line, detail });
+                }
+                Err(error) => return Err(problem(error)),
+            }
+            if mistakes.len() >= MAX_MISTAKES {
+                break;
+            }
+        }
+        match mistakes.is_empty() {
+            true => Ok(()),
+            false => Err(wrong_lines(mistakes)),
+        }
     }
 
     /// Checks that the store has the revisions that lines say. The answer is that of a batch that was made, but for

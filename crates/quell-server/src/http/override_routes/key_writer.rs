@@ -67,6 +67,14 @@ impl<'a> KeyWriter<'a> {
         let expected = condition.of_put(revisions).map_err(changed_meanwhile)?;
         let wanted = wanted(id, asked, self.caller, expected);
         let change = wanted.check(shared, now).map_err(problem)?;
+        if let Change::Put {
+            record,
+            expected: None,
+        } = &change
+        {
+            let checked = shared.check_later(record, None, now.wall).await;
+            checked.map_err(problem)?;
+        }
         let changes = std::slice::from_ref(&change);
         let changed = shared.change_overrides(changes, key.wait).await;
         let Change::Put { mut record, .. } = change else {

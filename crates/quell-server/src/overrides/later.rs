@@ -1,0 +1,58 @@
+//! Later: overrides without an end that begin later, and would end at once what stands now.
+
+use quell::override_store::{OverrideId, OverrideStoreError, StoredOverride};
+use quell_core::time::Wall;
+
+use super::{OverrideProblem, instant_text};
+use crate::shared::Shared;
+
+impl Shared {
+    /// Refuses an override without an end that begins later, if a standing one applies now and no boost takes its place
+    /// until then: the key would have the numbers of its rule meanwhile, which nobody means. `added` is the boost that is
+    /// written with it, if there is one.
+    ///
+    /// # Errors
+    /// What to write, or that the store does not answer.
+    pub(crate) async fn check_later(
+        &self,
+        record: &StoredOverride,
+        added: Option<&StoredOverride>,
+        now: Wall,
+    ) -> Result<(), OverrideProblem> {
+        let Some(from) = record.from.filter(|from| *from > now) else {
+            return Ok(());
+        };
+        let has_begun = |other: &StoredOverride| other.from.is_none_or(|from| from <= now);
+        if record.id.has_end {
+            return Ok(());
+        }
+        let Some(standing) = self.stored(&record.id).await?.filter(has_begun) else {
+            return Ok(());
+        };
+        let boost = match added {
+            Some(boost) => Some(boost.clone()),
+            None => self.stored(&record.id.counterpart()).await?,
+        };
+        let covers = |boost: StoredOverride| {
+            has_begun(&boost) && boost.until.is_some_and(|until| until >= from)
+        };
+        if boost.is_some_and(covers) {
+            return Ok(());
+        }
+        Err(OverrideProblem::Invalid(format!(
+            "a key has one override without an end, so this would end the one that stands now, and the numbers of the \
+             rule would apply until {from}: first write the present numbers once more with `until` {from}, or write \
+             this then. To end them now, send the revision that stands, {revision}, as a condition",
+            from = instant_text(from),
+            revision = standing.revision,
+        )))
+    }
+
+    /// The override with this id. One that is damaged is none.
+    async fn stored(&self, id: &OverrideId) -> Result<Option<StoredOverride>, OverrideProblem> {
+        match self.overrides.store().get(id).await {
+            Err(OverrideStoreError::Damaged { .. }) => Ok(None),
+            record => Ok(record?),
+        }
+    }
+}
