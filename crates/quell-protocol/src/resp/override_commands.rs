@@ -104,7 +104,7 @@ fn key(args: Args<'_>, words: usize) -> Result<OverriddenKey<'_>, CommandError> 
     let rule = text(args.get(0).unwrap_or_default())?;
     let mut rest = args.skip(words);
     if rest.is_empty() || !rest.len().is_multiple_of(2) {
-        return Err(CommandError::OddEntries { command: COMMAND });
+        return Err(CommandError::Arity(COMMAND));
     }
     let mut entries = Vec::with_capacity(rest.len() / 2);
     while let (Some(name), Some(value)) = (rest.get(0), rest.get(1)) {

@@ -139,11 +139,11 @@ fn mistakes_say_what_to_write() {
         ),
         (
             &["QUELL.OVERRIDE", "GET", "shop", "api"],
-            "-ERR an entry of QUELL.OVERRIDE has a name and no value",
+            "-ERR wrong number of arguments for 'quell.override' command, usage: QUELL.OVERRIDE SET domain rule json name value",
         ),
         (
             &["QUELL.OVERRIDE", "GET", "shop", "api", "tenant"],
-            "-ERR an entry of QUELL.OVERRIDE has a name and no value",
+            "-ERR wrong number of arguments for 'quell.override' command, usage: QUELL.OVERRIDE SET domain rule json name value",
         ),
         (
             &["QUELL.OVERRIDE", "GET", "shop", "apo", "tenant", "x"],
