@@ -161,8 +161,8 @@ settings! {
         /// Default 2 million: 1.2 GB on a disk or 0.5 GB in a Redis, and all of them are there when a server begins
         /// to answer.
         max_overrides<N>: usize = usize::try_from(DEFAULT_MAX_OVERRIDES).unwrap_or(usize::MAX), at_least(1);
-        /// A directory for snapshots of states and bans in this process, and for the console's charts and changes,
-        /// so that they survive a restart; without it they do not
+        /// A directory for snapshots of states and bans in this process, for overrides of single keys, and for the
+        /// console's charts and changes, so that they survive a restart; without it they do not
         ///
         /// Default none: after a restart every key in memory is fresh.
         data_dir<DIR>: Option<PathBuf> = None;

@@ -42,7 +42,8 @@ pub(super) struct Set {
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
 
-    /// When it begins, if not at once: as --until, but the start of a day
+    /// When it begins, if not at once: as --until, but the start of a day. Without --until, the present numbers have to
+    /// have an end then
     #[arg(long, value_name = "WHEN")]
     from: Option<String>,
 
