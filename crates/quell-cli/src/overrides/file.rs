@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use quell_protocol::printable;
 use quell_rules::Problem;
 use serde_json::{Map, Value};
 
@@ -202,11 +203,20 @@ impl ImportFile {
     pub(super) fn problem(&self, index: usize, detail: &str) -> Problem {
         let (field, message) = in_numbers(detail);
         let place = (self.line(index), self.columns.number(field));
-        problem(&self.name, place, field, message)
+        let entries = self.columns.entries();
+        // A column that nobody meant as an entry is one.
+        let names = match message.contains("entries") && !entries.is_empty() {
+            true => format!(
+                "; columns of the file that are no fields, and so entries: {}",
+                printable(&entries.join(", "))
+            ),
+            false => String::new(),
+        };
+        problem(&self.name, place, field, format!("{message}{names}"))
     }
 }
 
-/// The field and the message of `rule api: numbers:1:9: rate: what is wrong` and of `` `rate`: what is wrong ``, or no
+/// The field and the message of `rule api: rate: what is wrong` and of `` `rate`: what is wrong ``, or no
 /// field and the whole.
 fn in_numbers(detail: &str) -> (&str, &str) {
     let is_name = |name: &&str| {
@@ -216,13 +226,10 @@ fn in_numbers(detail: &str) -> (&str, &str) {
     let member = detail
         .strip_prefix('`')
         .and_then(|rest| rest.split_once("`: "));
-    let field = detail.split_once("numbers:").and_then(|(_, rest)| {
-        let (place, rest) = rest.split_once(": ")?;
-        let is_place = place
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b':');
-        rest.split_once(": ").filter(|_| is_place)
-    });
+    let of_rule = detail
+        .strip_prefix("rule ")
+        .and_then(|rest| rest.split_once(": "));
+    let field = of_rule.and_then(|(_, rest)| rest.split_once(": "));
     let found = member.or(field).filter(|(field, _)| is_name(field));
     found.unwrap_or(("", detail))
 }
@@ -304,7 +311,7 @@ mod tests {
             "{told:#?}"
         );
         let table = read("rule,tenant,rate\napi,a,20\n").unwrap();
-        let said = "rule api: numbers:1:9: rate: `20` has no period: write `20/s`";
+        let said = "rule api: rate: `20` has no period: write `20/s`";
         assert_eq!(
             table.problem(0, said).to_string(),
             "f:2:3: rate: `20` has no period: write `20/s`"
@@ -312,6 +319,10 @@ mod tests {
         assert_eq!(
             table.problem(0, "`rate`: no").to_string(),
             "f:2:3: rate: no"
+        );
+        assert_eq!(
+            table.problem(0, "a key has the entries user").to_string(),
+            "f:2:1: a key has the entries user; columns of the file that are no fields, and so entries: tenant"
         );
         assert_eq!(
             table.problem(0, "no rule `api`").to_string(),

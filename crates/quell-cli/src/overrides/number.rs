@@ -18,7 +18,7 @@ pub(super) fn number_arg(text: &str) -> Result<NumberArg, String> {
     let pair = text.split_once('=').filter(|(field, _)| !field.is_empty());
     let (field, value) = pair.ok_or_else(|| {
         format!(
-            "`{}` is not a field: write FIELD=VALUE, such as rate=200/s",
+            "`{}` is not a field: write FIELD=VALUE, such as rate=200/s; if * is the rule, write it in quotes: '*'",
             printable(text)
         )
     })?;

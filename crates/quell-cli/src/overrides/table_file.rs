@@ -52,6 +52,15 @@ impl Columns {
         self.0.iter().position(is_it).unwrap_or(0) + 1
     }
 
+    /// The names of entries that the columns have.
+    pub(super) fn entries(&self) -> Vec<&str> {
+        let names = self.0.iter().filter_map(|column| match column {
+            Column::Entry(name) => Some(&**name),
+            Column::Field(_) | Column::Unnamed => None,
+        });
+        names.collect()
+    }
+
     /// Returns true if there is a column for the end of overrides.
     pub(super) fn has_until(&self) -> bool {
         let is_it = |column: &Column| matches!(column, Column::Field(name) if name == "until");

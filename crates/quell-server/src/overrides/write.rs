@@ -17,7 +17,8 @@ use quell_core::rule::{
 };
 use quell_core::time::{Now, Wall};
 use quell_protocol::http::OverrideServersBody;
-use quell_rules::{StoredFields, wrong_address};
+use quell_protocol::printable;
+use quell_rules::{Problem, StoredFields, wrong_address};
 use tokio::time::Instant;
 
 use super::{has_seen, rules_of, text_of};
@@ -108,13 +109,16 @@ impl Wanted {
         let fields = shared.overrides.fields();
         let text = text_of(&self.numbers);
         let mut prorated = self.prorated;
+        if self.mode == ChangeMode::Prorate {
+            self.check_prorate()?;
+        }
         if let StoredNumbers::PlanFrom { plan, .. } = &self.numbers {
             self.check_calendar(&fields, &names, plan)?;
         }
         for rule in &names {
             let effect = fields.read(&self.id.domain, rule, &text);
             let effect = effect.map_err(|problems| {
-                let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+                let told: Vec<String> = problems.iter().map(mistake_words).collect();
                 OverrideProblem::Invalid(format!("rule {rule}: {}", told.join("; ")))
             })?;
             if let StoredEffect::Effect(Effect::Limit(limit)) = &effect {
@@ -142,11 +146,6 @@ impl Wanted {
             let reason = "a key without a limit counts nothing: leave `change` out";
             return Err(OverrideProblem::Invalid(reason.to_owned()));
         }
-        if self.mode == ChangeMode::Prorate && self.id.rule.is_none() {
-            let reason =
-                "a window is that of one rule: write `change: prorate` for each rule by its name";
-            return Err(OverrideProblem::Invalid(reason.to_owned()));
-        }
         if self.until.is_some_and(|until| until <= now.wall) {
             let reason = "`until` is over: write an instant in the future";
             return Err(OverrideProblem::Invalid(reason.to_owned()));
@@ -171,6 +170,21 @@ impl Wanted {
 }
 
 impl Wanted {
+    /// Refuses to divide the window of what is no limit of one rule.
+    fn check_prorate(&self) -> Result<(), OverrideProblem> {
+        let reason = match (&self.numbers, &self.id.rule) {
+            (StoredNumbers::Plan(_) | StoredNumbers::PlanFrom { .. }, _) => {
+                "`change: prorate` is for the fields of a limit, not for those of a plan: leave it out, and what was \
+                 used counts under the plan"
+            }
+            (_, None) => {
+                "a window is that of one rule: write `change: prorate` for each rule by its name"
+            }
+            _ => return Ok(()),
+        };
+        Err(OverrideProblem::Invalid(reason.to_owned()))
+    }
+
     /// Refuses another calendar for a plan that has no windows of it, for any of these rules.
     fn check_calendar(
         &self,
@@ -178,11 +192,6 @@ impl Wanted {
         rules: &[&str],
         plan: &str,
     ) -> Result<(), OverrideProblem> {
-        if self.mode == ChangeMode::Prorate {
-            let reason =
-                "`change: prorate` is for fields of a limit, not for those of a plan: leave it out";
-            return Err(OverrideProblem::Invalid(reason.to_owned()));
-        }
         let domain = &self.id.domain;
         let mut has_calendar = rules
             .iter()
@@ -199,6 +208,15 @@ impl Wanted {
             }
         )))
     }
+}
+
+/// A mistake in numbers, with its field. They have no lines that anybody wrote.
+fn mistake_words(problem: &Problem) -> String {
+    let field = match &*problem.path {
+        "" => String::new(),
+        path => format!("{path}: "),
+    };
+    printable(&format!("{field}{}", problem.message)).into_owned()
 }
 
 /// The id of the overrides of a key by these entries. Addresses have the spelling of the first one that the rules count
@@ -307,20 +325,24 @@ fn prorate(
     effect: &StoredEffect,
     wall: Wall,
 ) -> Result<Prorated, OverrideProblem> {
-    let wrong = || {
-        let reason = "only windows of the calendar have parts: `change: prorate` needs `align: calendar`, and the \
-                      fields of a limit";
-        OverrideProblem::Invalid(reason.to_owned())
-    };
+    let wrong = |reason: &str| OverrideProblem::Invalid(reason.to_owned());
     let StoredEffect::Effect(Effect::Limit(after)) = effect else {
-        return Err(wrong());
+        return Err(wrong(
+            "only a limit has parts of a window: leave `change: prorate` out",
+        ));
     };
-    let (Some(before), Some(calendar)) = (before, after.calendar()) else {
-        return Err(wrong());
-    };
-    if before.calendar().is_none() {
-        return Err(wrong());
-    }
+    let before = before.ok_or_else(|| {
+        wrong(
+            "the key has no limit now, of which a part of the window could remain: leave `change: prorate` out",
+        )
+    })?;
+    let calendar = after.calendar().filter(|_| before.calendar().is_some());
+    let calendar = calendar.ok_or_else(|| {
+        wrong(
+            "only windows of the calendar have parts: leave `change: prorate` out, or write `align: calendar` into the \
+             rule",
+        )
+    })?;
     let edges = SystemCalendar::default().edges(calendar, wall);
     let nanos = |duration: Duration| duration.as_nanos();
     let whole = nanos(edges.end.since(edges.start)).max(1);

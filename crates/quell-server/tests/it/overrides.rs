@@ -377,7 +377,7 @@ fn a_change_keeps_what_was_used_or_divides_the_window_or_begins_anew() {
         ),
         (
             json!({"plan": "gold", "change": "prorate"}),
-            "the fields of a limit",
+            "not for those of a plan",
         ),
     ] {
         put(&server, &target("a"), &body).assert_problem(400, words);

@@ -227,7 +227,10 @@ impl Batch {
     fn read_line(&mut self, shared: &Shared, caller: &Caller, text: &[u8]) -> Result<(), String> {
         let object: Result<Map<String, Value>, _> = serde_json::from_slice(text);
         let mut members = object.map_err(|error| {
-            format!("{error}: write an object such as {{\"rule\": \"api\", \"entries\": {{\"tenant\": \"acme\"}}, \"rate\": \"200/s\"}}")
+            // Its line is that of the batch.
+            let (told, column) = (error.to_string(), error.column());
+            let told = told.split(" at line ").next().unwrap_or_default();
+            format!("{told} in column {column}: write an object such as {{\"rule\": \"api\", \"entries\": {{\"tenant\": \"acme\"}}, \"rate\": \"200/s\"}}")
         })?;
         let line = Line::take(&mut members, &self.domain).map_err(member_words)?;
         if line.is_delete {
@@ -374,11 +377,15 @@ impl Batch {
         match error {
             OverrideProblem::Conflict { index, current } => {
                 let mut problem = changed_meanwhile(current);
-                let detail = problem.detail.clone().unwrap_or_default();
                 let line = line(index);
-                problem.detail = Some(format!(
-                    "line {line}: the override has revision {current}, and the line says another: list it again. Nothing was changed"
-                ));
+                let detail = match current {
+                    0 => "there is no such override, and the line says a revision: leave `revision` out to write it"
+                        .to_owned(),
+                    current => format!(
+                        "the override has revision {current}, and the line says another: list it again"
+                    ),
+                };
+                problem.detail = Some(format!("line {line}: {detail}. Nothing was changed"));
                 problem.errors = vec![LineMistake { line, detail }];
                 problem
             }
