@@ -13,7 +13,7 @@ use quell::store::Action;
 use quell_core::descriptor::Descriptor;
 use quell_core::limit::Limit;
 use quell_core::rule::{
-    ActiveRule, CalendarEdges as _, DescriptorReader, Effect, RuleSet, StoredEffect,
+    ActiveRule, CalendarEdges as _, DescriptorReader, Effect, Per, RuleSet, StoredEffect,
 };
 use quell_core::time::{Now, Wall};
 use quell_protocol::http::OverrideServersBody;
@@ -237,9 +237,7 @@ pub(crate) fn key_id(
     let rules = shared.limiter.rules();
     let names = rules_of(&id, &rules);
     let counted = |(name, value): &(Arc<str>, Arc<str>)| {
-        let all = rules.domain(domain).iter().map(ActiveRule::rule);
-        let all = all.filter(|rule| names.contains(&&*rule.name));
-        let mut per = all.flat_map(|rule| rule.per.iter().filter(|per| per.entry == *name));
+        let mut per = captures_of(&rules, domain, &names, name);
         let counted = per.next().and_then(|per| per.counted(value));
         let value = counted.map_or_else(|| Arc::clone(value), |it| it.to_string().into());
         (Arc::clone(name), value)
@@ -247,12 +245,22 @@ pub(crate) fn key_id(
     new(entries.iter().map(counted).collect())
 }
 
+/// The ways in which these rules capture an entry.
+fn captures_of<'a>(
+    rules: &'a RuleSet,
+    domain: &str,
+    names: &'a [&str],
+    entry: &'a str,
+) -> impl Iterator<Item = &'a Per> {
+    let all = rules.domain(domain).iter().map(ActiveRule::rule);
+    let all = all.filter(|rule| names.contains(&&*rule.name));
+    all.flat_map(move |rule| rule.per.iter().filter(move |per| *per.entry == *entry))
+}
+
 /// Checks that rules count addresses as one in the same way, if an override is for all of them.
 fn check_prefixes(rules: &RuleSet, id: &OverrideId, names: &[&str]) -> Result<(), OverrideProblem> {
     for (name, _) in &id.entries {
-        let all = rules.domain(&id.domain).iter().map(ActiveRule::rule);
-        let all = all.filter(|rule| names.contains(&&*rule.name));
-        let per = all.flat_map(|rule| rule.per.iter().filter(|per| per.entry == *name));
+        let per = captures_of(rules, &id.domain, names, name);
         let prefixes: Vec<_> = per.map(|per| per.prefix).collect();
         if prefixes.windows(2).any(|two| two.first() != two.last()) {
             return Err(OverrideProblem::Invalid(format!(
