@@ -87,7 +87,7 @@ impl Comparison {
         written
     }
 
-    /// What the server has against the rows to write, of which it writes none.
+    /// Mistakes that the server finds in the rows to write, of which it writes none.
     ///
     /// # Errors
     /// Why it does not say.

@@ -12,7 +12,7 @@ impl Shared {
     /// written with it, if there is one.
     ///
     /// # Errors
-    /// What to write, or that the store does not answer.
+    /// Advice in place of it, or that the store does not answer.
     pub(crate) async fn check_later(
         &self,
         record: &StoredOverride,

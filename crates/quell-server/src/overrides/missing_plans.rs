@@ -16,12 +16,12 @@ const MAX_NAMED: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct MissingPlans {
     all: Mutex<HashMap<OverrideId, Arc<str>>>,
-    /// How many the log has told.
+    /// Number that the log has told.
     told: Mutex<usize>,
 }
 
 impl MissingPlans {
-    /// How many they are.
+    /// Number of them.
     pub(crate) fn count(&self) -> usize {
         self.all.lock().len()
     }

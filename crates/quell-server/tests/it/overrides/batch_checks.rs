@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{RULES, batch};
 use crate::harness::Fixture;
 
-/// Who sends a file in several batches learns of every mistake before the first is made.
+/// A sender of several batches learns of every mistake before the first is made.
 #[test]
 fn a_batch_is_checked_without_being_made() {
     let server = Fixture::with_clock(RULES, "");

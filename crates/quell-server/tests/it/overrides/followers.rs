@@ -132,7 +132,7 @@ fn a_token_changes_and_sees_overrides_of_its_domains_alone() {
     assert_eq!(ask(&reader, "GET", bank, "").status, 200);
     ask(&reader, "PUT", bank, r#"{"rate":"1/s"}"#).assert_problem(403, "role `policy`");
     ask(&reader, "DELETE", bank, "").assert_problem(403, "role `policy`");
-    // Who reads may have lines checked.
+    // A reader may have lines checked.
     let lines = |who: &str, target: &str| {
         let fields = format!("Content-Type: application/x-ndjson\r\n{who}");
         request(server.http(), ("POST", target, ""), &fields)

@@ -28,14 +28,14 @@ fn an_override_of_later_does_not_end_what_stands_now() {
         ],
     );
     refused.assert_problem(422, "line 2: a key has one override without an end");
-    // Who names what stands means to end it.
+    // With its revision it is ended on purpose.
     let seen = format!(
         "Content-Type: application/json\r\nIf-Match: \"{}\"\r\n",
         gold["revision"]
     );
     let ended = server.request_with("PUT", ACME, &seen, &later.to_string());
     assert_eq!(ended.status, 200, "{ended:?}");
-    // What begins later can be replaced by what begins later.
+    // An override of later replaces one of later.
     assert_eq!(put(&server, ACME, &later).status, 200);
 
     set(&server, ACME, &json!({"plan": "gold"}));
