@@ -11,7 +11,6 @@ const FULL: &str =
     "There would be more overrides than --max-overrides allows, and nothing was changed.";
 const CHANGED_MEANWHILE: &str =
     "It has another revision than the caller saw, which `revision` says.";
-const ON_A_NODE: &str = "This server is a node of a fleet, whose nodes do not share overrides yet.";
 
 /// An override that is written: numbers, and these.
 pub(super) fn request() -> Value {
@@ -100,7 +99,6 @@ fn write(operation: Operation) -> Operation {
     operation
         .refused("400", BAD_BODY)
         .refused("412", CHANGED_MEANWHILE)
-        .refused("501", ON_A_NODE)
         .refused("503", STORE_FAILED)
         .refused("504", UNCONFIRMED)
         .refused("507", FULL)
