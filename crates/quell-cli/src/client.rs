@@ -339,6 +339,11 @@ impl HttpResponse {
         Some(problem.detail.unwrap_or(problem.title))
     }
 
+    /// Returns true if the caller may not do this.
+    pub(crate) const fn is_forbidden(&self) -> bool {
+        self.status == 403
+    }
+
     /// Returns true for a status of success.
     pub(crate) fn is_good(&self) -> bool {
         (200..300).contains(&self.status)

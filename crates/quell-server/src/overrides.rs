@@ -25,6 +25,7 @@ use quell_host::lazy_overrides::LazyOverrides;
 use quell_host::override_sweep;
 use quell_redis::RedisOverrides;
 use quell_rules::StoredFields;
+use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 
 use crate::config::Config;
@@ -254,15 +255,14 @@ pub(crate) fn text_of(numbers: &StoredNumbers) -> Arc<str> {
     match numbers {
         StoredNumbers::Fields(text) => Arc::clone(text),
         StoredNumbers::Plan(plan) => {
-            let plan = serde_json::Value::from(&**plan);
+            let plan = Value::from(&**plan);
             Arc::from(format!("{{\"plan\":{plan}}}"))
         }
         StoredNumbers::PlanFrom { plan, calendar } => {
             // A store has no other texts.
-            let mut fields: serde_json::Map<String, serde_json::Value> =
-                serde_json::from_str(calendar).unwrap_or_default();
+            let mut fields: Map<String, Value> = serde_json::from_str(calendar).unwrap_or_default();
             fields.insert("plan".to_owned(), (&**plan).into());
-            Arc::from(serde_json::Value::Object(fields).to_string())
+            Arc::from(Value::Object(fields).to_string())
         }
         StoredNumbers::Unlimited => Arc::from("{\"unlimited\":true}"),
         StoredNumbers::Refuse => Arc::from("{\"refuse\":true}"),
@@ -272,8 +272,16 @@ pub(crate) fn text_of(numbers: &StoredNumbers) -> Arc<str> {
 /// The numbers of an override, each with its time: for the first window perhaps others.
 fn spans_of(record: &StoredOverride) -> Vec<Span> {
     let prorated = record.prorated.and_then(|prorated| {
-        let StoredNumbers::Fields(text) = &record.numbers else {
-            return None;
+        let numbers = match &record.numbers {
+            StoredNumbers::Fields(text) => with_limit(text, prorated.limit),
+            StoredNumbers::Plan(_) | StoredNumbers::PlanFrom { .. } => {
+                let fields = serde_json::from_str(&text_of(&record.numbers));
+                fields.ok().map(|mut fields: Map<String, Value>| {
+                    fields.insert("prorated".to_owned(), prorated.limit.into());
+                    Arc::from(Value::Object(fields).to_string())
+                })
+            }
+            StoredNumbers::Unlimited | StoredNumbers::Refuse => None,
         };
         Some(Span {
             from: record.from,
@@ -281,7 +289,7 @@ fn spans_of(record: &StoredOverride) -> Vec<Span> {
                 .until
                 .min(Some(prorated.until))
                 .or(Some(prorated.until)),
-            numbers: with_limit(text, prorated.limit)?,
+            numbers: numbers?,
         })
     });
     let own = Span {
@@ -294,16 +302,15 @@ fn spans_of(record: &StoredOverride) -> Vec<Span> {
 
 /// The same fields with another count in `limit`.
 fn with_limit(fields: &str, count: u64) -> Option<Arc<str>> {
-    let mut fields: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(fields).ok()?;
-    let before = fields.get("limit").and_then(serde_json::Value::as_str);
+    let mut fields: Map<String, Value> = serde_json::from_str(fields).ok()?;
+    let before = fields.get("limit").and_then(Value::as_str);
     let window = before.and_then(|limit| limit.split_once('/'));
     let limit = match window {
         Some((_, window)) => format!("{count}/{window}"),
         None => count.to_string(),
     };
     fields.insert("limit".to_owned(), limit.into());
-    Some(Arc::from(serde_json::Value::Object(fields).to_string()))
+    Some(Arc::from(Value::Object(fields).to_string()))
 }
 
 /// What a change means for the keys of the rules in force.

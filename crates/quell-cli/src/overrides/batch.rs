@@ -88,7 +88,8 @@ fn mistakes_of(answer: &HttpResponse, first: usize) -> Vec<(usize, String)> {
     mistakes.collect()
 }
 
-/// Has the server check changes as it would before it makes them. Returns mistakes in them, by their numbers, from 0.
+/// Has the server check changes as it would before it makes them, for a caller who may make them. Returns mistakes in
+/// them, by their numbers, from 0.
 ///
 /// # Errors
 /// Why there is no answer.
@@ -104,6 +105,10 @@ pub(super) fn check(
     while let Some(rest) = changes.get(checked..).filter(|rest| !rest.is_empty()) {
         let (lines, count) = next_batch(rest, size)?;
         let answer = client.post_lines(&path, &lines)?;
+        // Who may only read compares, and that a write is refused is told when it is tried.
+        if answer.is_forbidden() {
+            break;
+        }
         let mistakes = mistakes_of(&answer, checked);
         if mistakes.is_empty() {
             answer.good()?;

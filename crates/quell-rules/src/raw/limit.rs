@@ -223,6 +223,11 @@ impl RawLimit {
         cursor.read(sink, WrittenAnchor::parse).map(Box::new)
     }
 
+    /// A count of `limit` by itself.
+    pub(crate) fn read_count(cursor: &Cursor<'_>, sink: &mut Sink) -> Option<Box<Spanned<u64>>> {
+        cursor.read(sink, whole).map(Box::new)
+    }
+
     /// A time zone by itself.
     pub(crate) fn read_time_zone(
         cursor: &Cursor<'_>,

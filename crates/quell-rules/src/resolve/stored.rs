@@ -85,7 +85,8 @@ impl StoredFields {
     /// out are the rule's.
     ///
     /// Beside `plan` there may be `anchor` and `time_zone`: they are those of the plan's limit if that has windows of
-    /// the calendar ([`has_calendar`](Self::has_calendar)), and mean nothing otherwise.
+    /// the calendar ([`has_calendar`](Self::has_calendar)), and mean nothing otherwise. So is `prorated`, which is
+    /// another number in its `limit`.
     ///
     /// # Errors
     /// Each mistake, with its place in `text`.
@@ -164,6 +165,7 @@ impl StoredFields {
                 "plan" => plan = value.text(sink),
                 "anchor" => calendar.anchor = RawLimit::read_anchor(&value, sink),
                 "time_zone" => calendar.time_zone = RawLimit::read_time_zone(&value, sink),
+                "prorated" => calendar.limit = RawLimit::read_count(&value, sink),
                 _ => {
                     let message = "a plan says all numbers but `anchor` and `time_zone`: leave the other fields out, or \
                                    `plan`";

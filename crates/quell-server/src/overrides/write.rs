@@ -13,7 +13,7 @@ use quell::store::Action;
 use quell_core::descriptor::Descriptor;
 use quell_core::limit::Limit;
 use quell_core::rule::{
-    ActiveRule, CalendarEdges as _, DescriptorReader, Effect, Per, RuleSet, StoredEffect,
+    ActiveRule, CalendarEdges as _, DescriptorReader, Effect, Numbers, Per, RuleSet, StoredEffect,
 };
 use quell_core::time::{Now, Wall};
 use quell_protocol::http::OverrideServersBody;
@@ -127,14 +127,8 @@ impl Wanted {
             }
             if self.mode == ChangeMode::Prorate {
                 let mut all = rules.domain(&self.id.domain).iter();
-                let before = all.find(|active| &*active.rule().name == *rule);
-                let before = before.and_then(|active| {
-                    let descriptor = descriptor(&self.id);
-                    let reader = DescriptorReader::new(&descriptor);
-                    let active = rules.numbers_for(active, &reader, now.wall).active()?;
-                    Some(active.limit.clone())
-                });
-                prorated = Some(prorate(before.as_ref(), &effect, now.wall)?);
+                let in_force = all.find(|active| &*active.rule().name == *rule);
+                prorated = Some(self.prorated_limit(&rules, in_force, &effect, now.wall)?);
             }
         }
         if self.mode != ChangeMode::Keep && self.from.is_some_and(|from| from > now.wall) {
@@ -170,18 +164,35 @@ impl Wanted {
 }
 
 impl Wanted {
+    /// The limit of this window, under this effect for a rule.
+    fn prorated_limit(
+        &self,
+        rules: &RuleSet,
+        in_force: Option<&ActiveRule>,
+        effect: &StoredEffect,
+        wall: Wall,
+    ) -> Result<Prorated, OverrideProblem> {
+        let after = match effect {
+            StoredEffect::Effect(effect) => effect.limit(),
+            StoredEffect::Plan(plan) => {
+                let numbers = in_force.and_then(|active| active.plan(plan));
+                let active = numbers.and_then(Numbers::active);
+                active.map(|active| &active.limit)
+            }
+        };
+        let descriptor = descriptor(&self.id);
+        let reader = DescriptorReader::new(&descriptor);
+        let before = in_force.and_then(|active| rules.numbers_for(active, &reader, wall).active());
+        prorate(before.map(|active| &active.limit), after, wall)
+    }
+
     /// Refuses to divide the window of what is no limit of one rule.
     fn check_prorate(&self) -> Result<(), OverrideProblem> {
-        let reason = match (&self.numbers, &self.id.rule) {
-            (StoredNumbers::Plan(_) | StoredNumbers::PlanFrom { .. }, _) => {
-                "`change: prorate` is for the fields of a limit, not for those of a plan: leave it out, and what was \
-                 used counts under the plan"
-            }
-            (_, None) => {
-                "a window is that of one rule: write `change: prorate` for each rule by its name"
-            }
-            _ => return Ok(()),
-        };
+        if self.id.rule.is_some() {
+            return Ok(());
+        }
+        let reason =
+            "a window is that of one rule: write `change: prorate` for each rule by its name";
         Err(OverrideProblem::Invalid(reason.to_owned()))
     }
 
@@ -330,15 +341,13 @@ pub(crate) fn descriptor(id: &OverrideId) -> Descriptor<'static> {
 /// up.
 fn prorate(
     before: Option<&Limit>,
-    effect: &StoredEffect,
+    after: Option<&Limit>,
     wall: Wall,
 ) -> Result<Prorated, OverrideProblem> {
     let wrong = |reason: &str| OverrideProblem::Invalid(reason.to_owned());
-    let StoredEffect::Effect(Effect::Limit(after)) = effect else {
-        return Err(wrong(
-            "only a limit has parts of a window: leave `change: prorate` out",
-        ));
-    };
+    let after = after.ok_or_else(|| {
+        wrong("only a limit of this rule has parts of a window: leave `change: prorate` out")
+    })?;
     let before = before.ok_or_else(|| {
         wrong(
             "the key has no limit now, of which a part of the window could remain: leave `change: prorate` out",

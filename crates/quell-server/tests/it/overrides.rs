@@ -12,6 +12,7 @@ mod batch_checks;
 mod followers;
 mod later;
 mod missing_plans;
+mod plan_anchors;
 mod servers;
 
 const RULES: &str = "
@@ -187,77 +188,6 @@ fn unlimited_refused_and_plans_are_numbers_too() {
 
 /// A tenant on a plan whose month begins on the day of its subscription.
 #[test]
-fn a_plan_may_begin_its_windows_elsewhere() {
-    let rules = "
-domain: shop
-plans:
-  gold: { monthly: { limit: 500 }, api: { rate: 100/s } }
-defaults: { on_failure: deny }
-rules:
-  - { name: api, match: { kind: api }, per: [tenant], rate: 5/s }
-  - { name: monthly, match: { kind: monthly }, per: [tenant], algorithm: fixed_window, limit: 9/month,
-      align: calendar }
-";
-    let server = Fixture::with_clock(rules, "");
-    let star = "/v1/overrides/shop/*?tenant=acme";
-    let record = set(&server, star, &json!({"plan": "gold", "anchor": 17}));
-    assert_eq!(
-        (&record["plan"], &record["anchor"], record.get("fields")),
-        (&json!("gold"), &json!(17), None)
-    );
-    assert_eq!(call(&server, "api", "acme", 1)["remaining"], 99);
-    assert_eq!(call(&server, "monthly", "acme", 100)["remaining"], 400);
-    // It is November 14.
-    advance(&server, 2 * 24 * HOUR);
-    assert_eq!(call(&server, "monthly", "acme", 1)["remaining"], 399);
-    advance(&server, 24 * HOUR);
-    assert_eq!(call(&server, "monthly", "acme", 1)["remaining"], 499);
-    let shown = server.get("/v1/overrides/shop/monthly?tenant=acme").json();
-    let link = &shown["chain"][1];
-    assert_eq!(
-        (&link["plan"], &link["limit"], &link["in_force"]),
-        (
-            &json!("gold"),
-            &json!("fixed_window 500 per calendar month from day 17 in UTC"),
-            &json!(true)
-        )
-    );
-    let listed = server.get("/v1/overrides/shop?plan=gold").json();
-    assert_eq!(listed["overrides"][0]["anchor"], 17);
-    let listed = listed["overrides"].as_array().unwrap().clone();
-    assert_eq!(batch(&server, &listed).json()["changed"], 1);
-    // Use is kept when the anchor goes.
-    set(&server, star, &json!({"plan": "gold"}));
-    assert_eq!(call(&server, "monthly", "acme", 1)["remaining"], 498);
-    let api = "/v1/overrides/shop/api?tenant=acme";
-    for (target, body, words) in [
-        (
-            api,
-            json!({"plan": "gold", "anchor": 17}),
-            "has no limit with `align: calendar` for rule `api`",
-        ),
-        (
-            star,
-            json!({"plan": "gold", "anchor": "noon"}),
-            "unknown anchor `noon`",
-        ),
-        (star, json!({"plan": "gold", "burst": 7}), "leave burst out"),
-        (
-            star,
-            json!({"plan": "golf", "anchor": 17}),
-            "no plan `golf`",
-        ),
-        (
-            "/v1/overrides/shop/monthly?tenant=acme",
-            json!({"plan": "gold", "anchor": 17, "change": "prorate"}),
-            "not for those of a plan",
-        ),
-    ] {
-        put(&server, target, &body).assert_problem(400, words);
-    }
-}
-
-#[test]
 fn a_boost_goes_before_the_override_without_an_end_until_its_time_is_over() {
     let server = Fixture::with_clock(RULES, "");
     set(&server, ACME, &json!({"limit": "200/day"}));
@@ -330,7 +260,7 @@ fn every_rule_whose_keys_have_these_entries_has_one_override() {
 fn a_change_keeps_what_was_used_or_divides_the_window_or_begins_anew() {
     let server = Fixture::with_clock(RULES, "");
     let target = |tenant: &str| format!("/v1/overrides/shop/api?tenant={tenant}");
-    for tenant in ["a", "b", "c"] {
+    for tenant in ["a", "b", "c", "e"] {
         call(&server, "api", tenant, 40);
     }
     set(
@@ -350,8 +280,18 @@ fn a_change_keeps_what_was_used_or_divides_the_window_or_begins_anew() {
         json!({"limit": 123, "until": "2023-11-15T00:00:00Z"})
     );
     assert_eq!(call(&server, "api", "b", 1)["remaining"], 82);
+    let of_plan = json!({"plan": "gold", "change": "prorate"});
+    let prorated = set(&server, &target("e"), &of_plan);
+    assert_eq!(prorated["prorated"]["limit"], 130);
+    assert_eq!(call(&server, "api", "e", 1)["remaining"], 89);
+    let shown = server.get(&target("e")).json();
+    assert_eq!(
+        links(&shown).last().unwrap().1,
+        "fixed_window 130 per calendar day in UTC"
+    );
     advance(&server, 2 * HOUR);
     assert_eq!(call(&server, "api", "b", 1)["remaining"], 399);
+    assert_eq!(call(&server, "api", "e", 1)["remaining"], 499);
     call(&server, "api", "c", 40);
     set(
         &server,
@@ -376,8 +316,8 @@ fn a_change_keeps_what_was_used_or_divides_the_window_or_begins_anew() {
             "leave `change` out",
         ),
         (
-            json!({"plan": "gold", "change": "prorate"}),
-            "not for those of a plan",
+            json!({"unlimited": true, "change": "prorate"}),
+            "only a limit",
         ),
     ] {
         put(&server, &target("a"), &body).assert_problem(400, words);

@@ -67,7 +67,7 @@ fn ended() -> Value {
 }
 
 fn check() -> Value {
-    let about = "Whether lines are only checked, as for a write, by who may read overrides. Nothing is written; \
+    let about = "Whether lines are only checked, as for a write. Nothing is written; \
                  `changed` is the number of changes that the lines say, and `in_force` is false.";
     let schema = json!({"type": "boolean", "default": false});
     parameter("check", about, schema)
