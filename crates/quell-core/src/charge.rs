@@ -74,10 +74,10 @@ pub struct Charge<'r> {
     scope: usize,
 }
 
-/// The hash of a key, as one who keeps keys computes it, so that the same one need not compute it again.
+/// The hash of a key, as a table of states computes it: the same table need not compute it again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyHash {
-    /// Whoever computed it, under a secret of its own; 0 is nobody.
+    /// The number of the table that computed it, under a secret of its own; 0 is none.
     pub owner: u32,
     /// The upper half.
     pub high: u64,

@@ -3,9 +3,9 @@
 //! The protocol's state machines are in `quell-shares`. [`agent`] makes a process a node; [`service`], [`wire`]
 //! and [`proto`] carry the messages, [`wire_rules`] the rules that coordinators hand out, [`wire_overrides`] the
 //! stored overrides that they keep, [`call_report`] what servers say of their calls, [`terms`] what a credential lets
-//! its bearer be, [`disk`] replaces files. A member keeps one stream to its coordinator ([`service::FleetClient`]): requests go one way,
-//! answers and pushes the other. Every message is complete in itself, so a stream may break at any
-//! time and nothing needs to be sent again.
+//! its bearer be, [`disk`] replaces files. A member keeps one stream to its coordinator
+//! ([`service::FleetClient`]): requests go one way, answers and pushes the other. Every message is complete in itself,
+//! so a stream may break at any time and nothing needs to be sent again.
 //!
 //! # A program as a node
 //!

@@ -105,7 +105,7 @@ pub(super) fn check(
     while let Some(rest) = changes.get(checked..).filter(|rest| !rest.is_empty()) {
         let (lines, count) = next_batch(rest, size)?;
         let answer = client.post_lines(&path, &lines)?;
-        // Who may only read compares, and that a write is refused is told when it is tried.
+        // A token that may only read compares without a check; a write is refused when it is tried.
         if answer.is_forbidden() {
             break;
         }

@@ -69,8 +69,8 @@ impl StateTable {
 
     /// The number of the change that began last.
     ///
-    /// Whoever finds a slot first and reads this then, sees at least each change that began before a memo of the slot's
-    /// chain was dropped, if that was before the slot was found.
+    /// A look-up finds its slot first and reads this then. If a memo of the slot's chain was dropped before, the look-up
+    /// sees the change that dropped it, or a later one.
     pub(crate) fn last_change(&self) -> u64 {
         self.memos.changes.load(Ordering::Relaxed)
     }
