@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quell::Limiter;
 use quell::calendar::{CalendarEdges, SystemCalendar};
-use quell::store::{AdminStore, HoldStore, Store};
+use quell::store::{Action, AdminStore, HoldStore, Store};
 use quell_core::algorithm::fixed_window::{Anchor, Calendar, CalendarUnit, FixedWindow, Weekday};
 use quell_core::claim::Claim;
 use quell_core::cost::Cost;
@@ -188,6 +188,29 @@ pub async fn new_anchors_give_no_second_budget<S: Store>(store: S) {
         assert_eq!(remaining, left, "{told}");
         let expected = DAY * days - Duration::from_secs(3_600);
         assert_eq!(reset_after, expected, "{told}");
+    }
+}
+
+/// A change that is carried out at once counts until the first edge after it, also if nobody calls meanwhile.
+///
+/// # Panics
+/// When more is left, or less.
+pub async fn a_carried_key_needs_no_call<S: AdminStore>(store: S) {
+    let (limiter, clock) = limiter(store, day(1, 10));
+    let query = Query::new("d");
+    assert_eq!(limiter.set_rules(monthly(100, 1)), Ok(()));
+    assert!(charge(&limiter, 80, day(1, 10)).await.is_some());
+    for (now, anchor) in [(day(1, 20), 15), (day(1, 25), 20), (day(1, 26), 15)] {
+        clock.set(now);
+        assert_eq!(limiter.set_rules(monthly(100, anchor)), Ok(()));
+        let carried = limiter.administer_at(&query, Action::Carry, now).await;
+        assert_eq!(carried, Ok(0));
+    }
+    // The window of the first anchor is over.
+    for (now, cost, left) in [(day(2, 3), 5, 15), (day(2, 14), 5, 10), (day(2, 15), 5, 95)] {
+        clock.set(now);
+        let charged = charge(&limiter, cost, now).await;
+        assert_eq!(charged.map(|(left, _)| left), Some(left), "{now:?}");
     }
 }
 

@@ -45,8 +45,9 @@ mod scripted;
 mod warming;
 
 pub use anchors::{
-    anchors_as_model, anchors_as_model_in_micros, new_anchors_give_no_second_budget,
-    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
+    a_carried_key_needs_no_call, anchors_as_model, anchors_as_model_in_micros,
+    new_anchors_give_no_second_budget, random_anchors_give_no_second_budget,
+    reservations_follow_a_new_anchor,
 };
 pub use holds::{
     Lines, holds_and_remembers_as_model, holds_as_model, holds_as_model_in_micros, lists_holds,
@@ -443,9 +444,10 @@ fn random_action(random: &mut Random, now: Now) -> Action<'static> {
         2 => {
             // A generator of its own, so that traces go on as they are.
             let mut random = Random::new(now.wall.as_nanos());
-            match random.one_in(3) {
-                true => Action::Refund,
-                false => Action::Adjust(random_adjustment(&mut random, now)),
+            match random.below(4) {
+                0 => Action::Refund,
+                1 => Action::Carry,
+                _ => Action::Adjust(random_adjustment(&mut random, now)),
             }
         }
         _ => {

@@ -341,6 +341,7 @@ impl AdminStore for ModelStore {
                     true
                 }
                 Action::Lift => lift(&mut state, now),
+                Action::Carry => false,
                 Action::Refund => {
                     let state = &mut state;
                     refund(now, &mut Entry { charge, state })

@@ -566,6 +566,8 @@ pub enum Action<'a> {
     /// Correct an estimate ([`adjust`](crate::adjustment::adjust)). A key whose limit is no fixed window, or on which
     /// that was done before, stays as it is.
     Adjust(Adjustment),
+    /// Bring the key's use under the limit that applies to it now, as its next call would. No key counts as changed.
+    Carry,
 }
 
 impl Action<'_> {

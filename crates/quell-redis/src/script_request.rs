@@ -121,6 +121,7 @@ pub(crate) async fn administer(
         Action::Ban(length, _) => (Opcode::Ban, length),
         Action::Lift => (Opcode::Lift, Duration::ZERO),
         Action::Refund => (Opcode::GiveBack, Duration::ZERO),
+        Action::Carry => (Opcode::Carry, Duration::ZERO),
         Action::Adjust(adjustment) => {
             let head = servers.clock.adjust_head(&adjustment, now);
             let id = adjustment.reservation.map(|one| one.id);
@@ -130,7 +131,7 @@ pub(crate) async fn administer(
         }
     };
     let (changed, clocks) = request.administer(opcode, length, now).await?;
-    if action == Action::Refund {
+    if matches!(action, Action::Refund | Action::Carry) {
         servers.note_charged(set, request.names);
         return Ok(changed);
     }

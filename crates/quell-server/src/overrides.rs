@@ -16,7 +16,7 @@ use quell::override_store::{
     StoredNumbers, StoredOverride,
 };
 use quell::{KeyOverride, OverrideRank, Span};
-use quell_core::rule::{Effect, RuleSet, StoredEffect};
+use quell_core::rule::{ActiveRule, Effect, RuleSet, StoredEffect};
 use quell_core::time::{Monotonic, Wall};
 use quell_fleet::agent::FleetOverrides;
 use quell_host::access::LivePages;
@@ -31,6 +31,7 @@ use tokio::sync::{Notify, watch};
 use crate::config::Config;
 use crate::shared::Shared;
 
+mod carry;
 mod chain;
 mod follow;
 mod later;
@@ -237,17 +238,21 @@ pub(crate) fn reader(
 }
 
 /// The rules that an override is for.
-pub(crate) fn rules_of<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r str> {
-    let is_meant = |name: &str| id.rule.as_deref().is_none_or(|rule| rule == name);
-    let all = rules.domain(&id.domain).iter().map(|active| active.rule());
-    let all = all.filter(|rule| {
-        let mut entries = id.entries.iter();
-        let has_all = rule.per.len() == id.entries.len();
-        has_all && entries.all(|(name, _)| rule.per.iter().any(|per| per.entry == *name))
+fn active_rules_of<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r ActiveRule> {
+    let all = rules.domain(&id.domain).iter().filter(|active| {
+        let (rule, mut entries) = (active.rule(), id.entries.iter());
+        let is_meant = id.rule.as_ref().is_none_or(|name| *name == rule.name);
+        is_meant
+            && rule.per.len() == id.entries.len()
+            && entries.all(|(name, _)| rule.per.iter().any(|per| per.entry == *name))
     });
-    all.map(|rule| &*rule.name)
-        .filter(|name| is_meant(name))
-        .collect()
+    all.collect()
+}
+
+/// The names of the rules that an override is for.
+pub(crate) fn rules_of<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r str> {
+    let all = active_rules_of(id, rules).into_iter();
+    all.map(|active| &*active.rule().name).collect()
 }
 
 /// The text of numbers, as [`StoredFields::read`] reads it.

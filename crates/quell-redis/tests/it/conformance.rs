@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use quell::clock::SystemClock;
 use quell_conformance::{
-    Carries, anchors_as_model_in_micros, exact_in_parallel, held_overrides_as_model_in_micros,
-    new_anchors_give_no_second_budget, overdraws_as_model_in_micros, overrides_as_model_in_micros,
-    permits_are_counted, random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
+    Carries, a_carried_key_needs_no_call, anchors_as_model_in_micros, exact_in_parallel,
+    held_overrides_as_model_in_micros, new_anchors_give_no_second_budget,
+    overdraws_as_model_in_micros, overrides_as_model_in_micros, permits_are_counted,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor,
     same_as_model_in_micros,
 };
 use quell_redis::{FallbackStore, StoreClock};
@@ -111,6 +112,7 @@ async fn a_new_anchor_gives_no_second_budget() {
         store.clock(StoreClock::Caller).build()
     };
     new_anchors_give_no_second_budget(store("named")).await;
+    a_carried_key_needs_no_call(store("carried")).await;
     reservations_follow_a_new_anchor(store("reserved")).await;
     for seed in seeds(12) {
         let name = format!("random-{seed}");

@@ -193,7 +193,7 @@ impl Subject for Plain {
                     end_hold::forgive(state, limit, &charge.at(now));
                     used
                 }
-                Action::Adjust(_) => return Err("no operator's".to_owned()),
+                Action::Adjust(_) | Action::Carry => return Err("no operator's".to_owned()),
             });
         }
         let rest = keys.into_iter().zip(states);

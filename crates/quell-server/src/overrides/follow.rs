@@ -11,6 +11,7 @@ use quell::override_store::{
 use quell_host::task;
 use tokio::time::{sleep, timeout};
 
+use super::carry::{KeyCalendars, UsePlace};
 use super::{MissingPlans, keys_of, reader};
 use crate::shared::Shared;
 
@@ -187,8 +188,11 @@ async fn apply(shared: &Arc<Shared>, changes: Vec<AppliedChange>) {
     if changes.is_empty() {
         return;
     }
-    let shared = Arc::clone(shared);
+    let ids: Vec<_> = changes.iter().map(AppliedChange::id).collect();
+    let calendars = KeyCalendars::now(shared, UsePlace::Here, &ids).await;
+    let own = Arc::clone(shared);
     let work = task::run_blocking(move || {
+        let shared = own;
         let (rules, fields) = (shared.limiter.rules(), shared.overrides.fields());
         let keys = changes.iter().flat_map(|change| keys_of(change, &rules));
         let keys: Vec<_> = keys.collect();
@@ -196,7 +200,8 @@ async fn apply(shared: &Arc<Shared>, changes: Vec<AppliedChange>) {
         let (missing, wall) = (&shared.overrides.missing_plans, shared.limiter.now().wall);
         missing.note(&changes, (&rules, &fields), wall);
     });
-    work.await;
+    let is_here = work.await.is_some();
+    calendars.carry_moved(shared, is_here).await;
 }
 
 /// Tells that the store lost changes that this server had seen.

@@ -21,6 +21,7 @@ use quell_protocol::printable;
 use quell_rules::{Problem, StoredFields, wrong_address};
 use tokio::time::Instant;
 
+use super::carry::{KeyCalendars, UsePlace};
 use super::{has_seen, rules_of, text_of};
 use crate::shared::Shared;
 
@@ -397,6 +398,8 @@ impl Shared {
         const IN_FORCE: Duration = Duration::from_secs(1);
         let overrides = &self.overrides;
         let before = overrides.position();
+        let ids: Vec<_> = changes.iter().map(Change::id).collect();
+        let calendars = KeyCalendars::now(self, UsePlace::Shared, &ids).await;
         let applied = overrides.store().apply(changes).await;
         let applied = applied.map_err(|error| match error {
             OverrideStoreError::Full { count, most } => OverrideProblem::Full {
@@ -423,6 +426,7 @@ impl Shared {
                 let change = (&position, newest);
                 let own = overrides.wait_for(change, &before, most.unwrap_or(IN_FORCE));
                 let is_here = own.await;
+                calendars.carry_moved(self, is_here).await;
                 let servers = match most {
                     Some(most) => {
                         let is_here = || has_seen(&overrides.position(), change, &before);

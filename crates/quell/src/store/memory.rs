@@ -639,6 +639,7 @@ impl AdminStore for MemoryStore {
                     used
                 }
                 Action::Lift => lift(&mut held.state, now),
+                Action::Carry => false,
                 Action::Refund => {
                     let state = &mut held.state;
                     refund(now, &mut Entry { charge, state })
@@ -657,7 +658,7 @@ impl AdminStore for MemoryStore {
                 }
             });
             // These leave bans and their reasons as they are.
-            if !matches!(action, Action::Refund | Action::Adjust(_)) {
+            if !matches!(action, Action::Refund | Action::Adjust(_) | Action::Carry) {
                 let name = (key.as_bytes(), why, set.account());
                 self.remember(held.fingerprint, name, &held.state, now);
             }

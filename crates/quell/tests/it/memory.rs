@@ -9,10 +9,10 @@ use quell::store::memory::{HashKey, MemoryStore};
 use quell::store::{Action, MAX_REASON};
 use quell::{Cost, KeyedLimiter, Limit, Limiter, Operation, Query, Rate};
 use quell_conformance::{
-    anchors_as_model, exact_in_parallel, held_overrides_as_model, holds_as_model, lists_holds,
-    names_stand_for_whole_sets, new_anchors_give_no_second_budget, overdraws_as_model,
-    overrides_as_model, permits_are_counted, random_anchors_give_no_second_budget,
-    reservations_follow_a_new_anchor, same_as_model, seeds,
+    a_carried_key_needs_no_call, anchors_as_model, exact_in_parallel, held_overrides_as_model,
+    holds_as_model, lists_holds, names_stand_for_whole_sets, new_anchors_give_no_second_budget,
+    overdraws_as_model, overrides_as_model, permits_are_counted,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor, same_as_model, seeds,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -60,6 +60,7 @@ async fn holds_as_the_model_does() {
 #[tokio::test]
 async fn a_new_anchor_gives_no_second_budget() {
     new_anchors_give_no_second_budget(MemoryStore::new()).await;
+    a_carried_key_needs_no_call(MemoryStore::new()).await;
     for seed in 0..60 {
         random_anchors_give_no_second_budget(MemoryStore::new(), seed, 500).await;
     }

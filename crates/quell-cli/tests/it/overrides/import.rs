@@ -42,6 +42,42 @@ fn an_import_can_be_repeated() {
     assert_eq!(shop.run(&["diff", "shop", &file]).code(), Some(0));
 }
 
+/// Each key that a batch changes has a line of the log, as if it were changed alone.
+#[test]
+fn the_log_has_each_key_of_an_import() {
+    let shop = Shop::new();
+    let file = shop.folder.write(
+        "f.csv",
+        "rule,tenant,rate,reason\napi,a,1/h,paid\napi,b,2/h,\n",
+    );
+    shop.good(&["import", "shop", &file]);
+    let file = shop
+        .folder
+        .write("g.csv", "rule,tenant,rate,reason\napi,b,2/h,\n");
+    shop.good(&["import", "shop", &file, "--delete-others", "--yes"]);
+    let log = shop
+        .server
+        .log_with("batch of overrides domain=\"shop\" set=0 deleted=1");
+    let lines = |words: &[&str]| {
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        log.lines().filter(has_all).count()
+    };
+    for words in [
+        &[
+            "override set",
+            "key=\"api tenant=a\"",
+            "1/h",
+            "reason=\"paid\"",
+            " by=",
+        ][..],
+        &["override set", "key=\"api tenant=b\"", "2/h", "revision="],
+        &["override deleted", "key=\"api tenant=a\"", "revision="],
+    ] {
+        assert_eq!(lines(words), 1, "{words:?}: {log}");
+    }
+    assert_eq!(lines(&["override deleted"]), 1, "{log}");
+}
+
 #[test]
 fn differences_are_shown_and_others_deleted_on_request() {
     let shop = Shop::new();

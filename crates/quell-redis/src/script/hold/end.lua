@@ -273,7 +273,7 @@ if op == 14 then
 end
 
 -- An operator's command has the stream of waiters behind its states.
-local states, stream = {}, (op >= 2 and op <= 4 or op == 17) and KEYS[#ARGV] or nil
+local states, stream = {}, (op >= 2 and op <= 5 or op == 17) and KEYS[#ARGV] or nil
 for i, key in ipairs(KEYS) do
   if key == stream then break end
   local ask = ARGV[i + 1] and charge(ARGV[i + 1])

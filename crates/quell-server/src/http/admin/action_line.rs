@@ -101,6 +101,7 @@ fn message(action: Action<'_>, is_changed: Option<bool>) -> String {
         (Action::Refund, Some(false)) => "there was no use to give back".to_owned(),
         (Action::Adjust(_), None | Some(true)) => "estimate settled".to_owned(),
         (Action::Adjust(_), Some(false)) => "there was no estimate to settle".to_owned(),
+        (Action::Carry, _) => "use carried over".to_owned(),
         (Action::Forgive, None | Some(true)) => "use forgiven".to_owned(),
         (Action::Forgive, Some(false)) => "there was no use to forgive".to_owned(),
     };

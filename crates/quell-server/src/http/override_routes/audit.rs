@@ -3,13 +3,17 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use quell::override_store::{OverrideId, StoredNumbers, StoredOverride};
+use quell::override_store::{Change, OverrideId, StoredNumbers, StoredOverride};
 use quell_host::history::origin;
+use tokio::task::yield_now;
 
 use crate::access::Caller;
-use crate::history::Change;
+use crate::history;
 use crate::overrides::{descriptor, instant_text, numbers_of};
 use crate::shared::Shared;
+
+/// Changes of a batch that are logged before others of this thread's tasks have a turn.
+const TURN: usize = 100;
 
 /// Somebody who changes overrides.
 pub(super) struct Audit<'a> {
@@ -36,19 +40,71 @@ impl<'a> Audit<'a> {
         after: Option<&StoredOverride>,
         revision: Option<u64>,
     ) {
+        let message = message(after.is_some(), revision.is_some());
+        let [old, new] = [before, after].map(|record| record.map(summary));
+        let reason = after.map_or("", |record| &*record.reason);
+        let numbers = (old.as_deref(), new.as_deref());
+        let key = self.log(id, numbers, revision, reason, message);
+        let nothing = "nothing";
+        let change = format!(
+            "{message}: {key}: {} in place of {}",
+            new.as_deref().unwrap_or(nothing),
+            old.as_deref().unwrap_or(nothing)
+        );
+        self.keep(&id.domain, change, reason);
+    }
+
+    /// Writes a line of each change of a batch, of which the revision says that it was made, and one of all with the
+    /// revision that the store has then. Without `made` the store did not say whether it made them. Returns how many
+    /// overrides are set, and deleted.
+    pub(super) async fn note_batch(
+        &self,
+        domain: &str,
+        changes: &[Change],
+        made: Option<(&[Option<u64>], u64)>,
+    ) -> (usize, usize) {
+        let (mut set, mut deleted) = (0, 0);
+        for (place, change) in changes.iter().enumerate() {
+            let revision = made.and_then(|(revisions, _)| revisions.get(place).copied().flatten());
+            if made.is_some() && revision.is_none() {
+                continue;
+            }
+            let (record, count) = match change {
+                Change::Put { record, .. } => (Some(record), &mut set),
+                Change::Delete { .. } => (None, &mut deleted),
+            };
+            *count += 1;
+            let reason = record.map_or("", |record| &*record.reason);
+            let new = record.map(summary);
+            let words = message(record.is_some(), made.is_some());
+            self.log(change.id(), (None, new.as_deref()), revision, reason, words);
+            if place % TURN == TURN - 1 {
+                yield_now().await;
+            }
+        }
+        let (by, from, revision) = (&self.by, &self.from, made.map(|(_, revision)| revision));
+        let message = match revision {
+            Some(_) => "batch of overrides",
+            None => "batch of overrides, or perhaps not: the store did not answer",
+        };
+        tracing::info!(domain, set, deleted, revision, by, from, "{message}");
+        let change = format!("{message}: {set} set, {deleted} deleted");
+        self.keep(domain, change, "");
+        (set, deleted)
+    }
+
+    /// Writes a line of the log, and returns the key as it is shown there.
+    fn log(
+        &self,
+        id: &OverrideId,
+        (before, after): (Option<&str>, Option<&str>),
+        revision: Option<u64>,
+        reason: &str,
+        message: &str,
+    ) -> String {
         let key = key_shown(self.shared, id);
         let (domain, by, from) = (&*id.domain, &self.by, &self.from);
-        let [old, new] = [before, after].map(|record| record.map(summary));
-        let message = match (after, revision) {
-            (Some(_), Some(_)) => "override set",
-            (None, Some(_)) => "override deleted",
-            (Some(_), None) => "override set, or perhaps not: the store did not answer",
-            (None, None) => "override deleted, or perhaps not: the store did not answer",
-        };
-        let reason = after
-            .map(|record| &*record.reason)
-            .filter(|reason| !reason.is_empty());
-        let (before, after) = (&old, &new);
+        let reason = Some(reason).filter(|reason| !reason.is_empty());
         tracing::info!(
             domain,
             ?key,
@@ -60,34 +116,11 @@ impl<'a> Audit<'a> {
             reason,
             "{message}"
         );
-        let nothing = || "nothing".to_owned();
-        let change = format!(
-            "{message}: {key}: {} in place of {}",
-            new.clone().unwrap_or_else(nothing),
-            old.clone().unwrap_or_else(nothing)
-        );
-        self.keep(domain, change, reason.unwrap_or_default());
-    }
-
-    /// Writes the line of a batch: how many overrides it set and deleted, and the revision that the store has then.
-    pub(super) fn note_batch(
-        &self,
-        domain: &str,
-        (set, deleted): (usize, usize),
-        revision: Option<u64>,
-    ) {
-        let (by, from) = (&self.by, &self.from);
-        let message = match revision {
-            Some(_) => "batch of overrides",
-            None => "batch of overrides, or perhaps not: the store did not answer",
-        };
-        tracing::info!(domain, set, deleted, revision, by, from, "{message}");
-        let change = format!("{message}: {set} set, {deleted} deleted");
-        self.keep(domain, change, "");
+        key
     }
 
     fn keep(&self, domain: &str, what: String, reason: &str) {
-        self.shared.history.note(Change {
+        self.shared.history.note(history::Change {
             at: Timestamp::now().as_second(),
             domain: Some(domain.to_owned()),
             by: self.by.clone(),
@@ -95,6 +128,16 @@ impl<'a> Audit<'a> {
             what,
             reason: reason.to_owned(),
         });
+    }
+}
+
+/// Sentence about a change, which may be known to be made.
+const fn message(sets: bool, is_known: bool) -> &'static str {
+    match (sets, is_known) {
+        (true, true) => "override set",
+        (false, true) => "override deleted",
+        (true, false) => "override set, or perhaps not: the store did not answer",
+        (false, false) => "override deleted, or perhaps not: the store did not answer",
     }
 }
 

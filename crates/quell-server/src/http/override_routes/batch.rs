@@ -70,17 +70,15 @@ pub(in crate::http) async fn batch(
         Ok(changed) => changed,
         Err(error) => {
             if is_unconfirmed(&error) {
-                audit.note_batch(&batch.domain, batch.counts(), None);
+                audit.note_batch(&batch.domain, &batch.changes, None).await;
             }
             return Err(batch.problem(error).into());
         }
     };
     let newest = revisions.iter().flatten().max().copied();
-    let deleted = { batch.changes.iter().zip(&revisions) }
-        .filter(|(change, revision)| is_delete(change) && revision.is_some())
-        .count();
-    let set = batch.counts().0;
-    audit.note_batch(&batch.domain, (set, deleted), Some(position.revision()));
+    let made = Some((&*revisions, position.revision()));
+    let noted = audit.note_batch(&batch.domain, &batch.changes, made);
+    let (set, deleted) = noted.await;
     for (id, revision) in batch.restarted(&revisions) {
         restart(&shared, id, revision).await?;
     }
@@ -159,10 +157,6 @@ struct Batch {
     skips_ended: bool,
     /// How many were.
     skipped: usize,
-}
-
-const fn is_delete(change: &Change) -> bool {
-    matches!(change, Change::Delete { .. })
 }
 
 impl Batch {
@@ -285,16 +279,6 @@ impl Batch {
             }
         }
         Ok(())
-    }
-
-    /// Overrides that are set, and those that are deleted if they are there.
-    fn counts(&self) -> (usize, usize) {
-        let deleted = self
-            .changes
-            .iter()
-            .filter(|change| is_delete(change))
-            .count();
-        (self.changes.len() - deleted, deleted)
     }
 
     /// The overrides whose keys begin with nothing used, with their revisions.
