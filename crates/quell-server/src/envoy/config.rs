@@ -55,8 +55,11 @@ impl RateLimits<'_> {
             }
             None => self.0.envoy.note_unknown(&message.domain),
             Some(tree) => {
-                self.refund(&request.refunded, caller, tree, &mut answer)
-                    .await?;
+                if let Some(query) = request.refunded.query() {
+                    // In a box, because the future of every question would be as large, and is moved.
+                    let part = (&request.refunded, query);
+                    Box::pin(self.refund(part, caller, tree, &mut answer)).await?;
+                }
                 verdict = self
                     .charge(&request.charged, caller, tree, &mut answer)
                     .await?;
@@ -66,7 +69,7 @@ impl RateLimits<'_> {
                         None => Operation::Peek,
                     };
                     let mut asked = Answer::new(request.descriptors);
-                    self.ask_own(operation, own, &mut asked).await?;
+                    Box::pin(self.ask_own(operation, own, &mut asked)).await?;
                     if let Some(told) = asked.status(own.place) {
                         let descriptor = message.descriptors.get(own.place);
                         self.0
@@ -129,14 +132,11 @@ impl RateLimits<'_> {
     /// Gives the hits of a part back, and sets the statuses of its descriptors.
     async fn refund(
         &self,
-        part: &Part<'_>,
+        (part, query): (&Part<'_>, &Query<'_>),
         caller: &Caller,
         tree: &Tree,
         answer: &mut ConfigAnswer,
     ) -> Result<(), Status> {
-        let Some(query) = part.query() else {
-            return Ok(());
-        };
         let failed = |error| {
             self.0.envoy.note_store_error();
             status(&self.0.ask_problem(&error, query.domain(), caller))

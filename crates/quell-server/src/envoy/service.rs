@@ -165,7 +165,8 @@ impl RateLimits<'_> {
         if let Some(reserve) = reserve {
             for settled in &mut request.settled {
                 caller.sign(&mut settled.query).map_err(denied)?;
-                self.settle(reserve, settled, caller).await?;
+                // In a box, because the future of every question would be as large, and is moved.
+                Box::pin(self.settle(reserve, settled, caller)).await?;
             }
         }
         let mut answer = Answer::new(request.descriptors);
@@ -177,7 +178,7 @@ impl RateLimits<'_> {
         );
         let checked = checked.await?;
         for own in &request.own_limits {
-            self.ask_own(Operation::Peek, own, &mut answer).await?;
+            Box::pin(self.ask_own(Operation::Peek, own, &mut answer)).await?;
         }
         let operation = match answer.is_over() {
             true => Operation::Peek,
@@ -187,7 +188,7 @@ impl RateLimits<'_> {
         let charged = charged.await?;
         if !answer.is_over() {
             for own in request.own_limits.iter().filter(|own| own.hits.is_some()) {
-                self.ask_own(Operation::Acquire, own, &mut answer).await?;
+                Box::pin(self.ask_own(Operation::Acquire, own, &mut answer)).await?;
             }
         }
         if let Some(reserve) = reserve.filter(|_| !request.reserved.is_empty()) {

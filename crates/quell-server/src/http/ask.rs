@@ -52,7 +52,8 @@ async fn verdict(shared: &Shared, operation: Operation, request: Request) -> Rou
     let verdict = if asked.max_wait.is_zero() {
         ask(shared, operation, &asked.query, &caller).await
     } else {
-        wait(shared, &asked, &caller, requests.as_deref()).await
+        // In a box, because the future of every question would be as large, and is moved.
+        Box::pin(wait(shared, &asked, &caller, requests.as_deref())).await
     };
     let verdict = hand_over(shared, &asked.query, verdict?, requests.as_deref()).await;
     Ok(answer::verdict(&verdict?))
@@ -100,7 +101,7 @@ pub(super) async fn hand_over(
     let has_waited = shared.config.store.is_some() || !verdict.waited.is_zero();
     match requests.filter(|_| has_waited && verdict.id.is_some()) {
         Some(requests) if requests.hang_up.has_come().await => {
-            Err(give_back(shared, query, &verdict).await)
+            Err(Box::pin(give_back(shared, query, &verdict)).await)
         }
         _ => Ok(verdict),
     }
