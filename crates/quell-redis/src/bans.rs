@@ -282,7 +282,9 @@ impl<'a> Bans<'a> {
         names: &[Vec<u8>],
         now: Now,
     ) -> Result<Vec<(u64, Option<Box<str>>)>, Failure> {
-        let (ends, texts) = try_join(self.ends(names, now), self.reasons(names)).await?;
+        let ends = Box::pin(self.ends(names, now));
+        let texts = Box::pin(self.reasons(names));
+        let (ends, texts) = try_join(ends, texts).await?;
         let bans = ends.into_iter().zip(texts);
         Ok(bans
             .map(|((left, until), text)| (left, reason_until(&text, until)))

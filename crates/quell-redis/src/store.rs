@@ -237,7 +237,8 @@ impl AdminStore for RedisStore {
         let (servers, bans) = (&self.servers, Bans::new(&self.servers));
         let keys = set.charges().iter().map(|charge| set.key(charge));
         let names: Vec<_> = keys.map(|key| servers.names.of(key)).collect();
-        let viewed = try_join(list_holds(servers, set, now), bans.in_force(&names, now));
+        let holds = Box::pin(list_holds(servers, set, now));
+        let viewed = try_join(holds, bans.in_force(&names, now));
         let (holds, bans) = viewed.await.map_err(|failure| self.error(failure.into()))?;
         let views = holds.into_iter().zip(bans);
         Ok(views

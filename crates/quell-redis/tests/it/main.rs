@@ -1,5 +1,6 @@
 //! The Redis store against real servers. Every test starts its own, on a free port of this machine,
 //! and stops it; without a `redis-server` it fails and says so.
+#![expect(clippy::large_futures, reason = "each future of a test is made once")]
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

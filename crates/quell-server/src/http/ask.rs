@@ -80,7 +80,7 @@ async fn wait(
 ) -> Result<Verdict, Box<Problem>> {
     let limiter = &shared.limiter;
     let failed = FailedCall::new(Operation::Acquire, &asked.query, limiter.now());
-    let answer = limiter.acquire_timeout(&asked.query, asked.max_wait);
+    let answer = Box::pin(limiter.acquire_timeout(&asked.query, asked.max_wait));
     let answer = match requests {
         Some(requests) => requests.hang_up.or_else(answer).await.ok_or_else(gone)?,
         None => answer.await,
