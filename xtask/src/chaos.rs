@@ -1,6 +1,7 @@
 //! Chaos: attacks real servers and real stores, with `quell-chaos` and the command `quell`.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Result;
 use cargo_metadata::MetadataCommand;
@@ -24,22 +25,22 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         .args(["build", "--locked", "--features", "quell-cli/etcd"])
         .args(crates);
     programs::run(&mut build)?;
-    attack(&root, words)
+    programs::run(&mut attack(&root, words)?)
 }
 
-/// Runs the step of the test command: both commands were already built with the tests of their
-/// crates.
+/// The round of the test command: both commands were already built with the tests of their crates.
 ///
 /// # Errors
 ///
-/// When a promise is broken.
-pub(crate) fn brief(root: &Path) -> Result<()> {
+/// When cargo does not say where they are.
+pub(crate) fn brief(root: &Path) -> Result<Command> {
     attack(root, &BRIEF)
 }
 
-fn attack(root: &Path, words: &[&str]) -> Result<()> {
+fn attack(root: &Path, words: &[&str]) -> Result<Command> {
     let metadata = MetadataCommand::new().current_dir(root).no_deps().exec()?;
     let folder = metadata.target_directory.as_std_path().join("debug");
-    let mut attacks = std::process::Command::new(folder.join("quell-chaos"));
-    programs::run(attacks.current_dir(root).args(words))
+    let mut attacks = Command::new(folder.join("quell-chaos"));
+    attacks.current_dir(root).args(words);
+    Ok(attacks)
 }
