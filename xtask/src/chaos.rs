@@ -1,7 +1,6 @@
 //! Chaos: attacks real servers and real stores, with `quell-chaos` and the command `quell`.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Result;
 use cargo_metadata::MetadataCommand;
@@ -25,22 +24,22 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         .args(["build", "--locked", "--features", "quell-cli/etcd"])
         .args(crates);
     programs::run(&mut build)?;
-    programs::run(&mut attack(&root, words)?)
+    attack(&root, words)
 }
 
-/// The round of the test command: both commands were already built with the tests of their crates.
+/// Runs the step of the test command: both commands were already built with the tests of their
+/// crates.
 ///
 /// # Errors
 ///
-/// When cargo does not say where they are.
-pub(crate) fn brief(root: &Path) -> Result<Command> {
+/// When a promise is broken.
+pub(crate) fn brief(root: &Path) -> Result<()> {
     attack(root, &BRIEF)
 }
 
-fn attack(root: &Path, words: &[&str]) -> Result<Command> {
+fn attack(root: &Path, words: &[&str]) -> Result<()> {
     let metadata = MetadataCommand::new().current_dir(root).no_deps().exec()?;
     let folder = metadata.target_directory.as_std_path().join("debug");
-    let mut attacks = Command::new(folder.join("quell-chaos"));
-    attacks.current_dir(root).args(words);
-    Ok(attacks)
+    let mut attacks = std::process::Command::new(folder.join("quell-chaos"));
+    programs::run(attacks.current_dir(root).args(words))
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::programs::{self, cargo};
-use crate::{install, packages, repository, terminal, test_programs};
+use crate::{chaos, install, packages, repository, terminal, test_programs};
 
 /// The benchmarks are a workspace of their own, so that rivals stay out of the product's lock file.
 const BENCH: &str = "bench/Cargo.toml";
@@ -23,7 +23,7 @@ struct Step {
 
 /// Installing comes first, because no test may find a client missing. Then come the steps that fail
 /// fastest.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step {
         name: "install",
         run: |_| install::run(),
@@ -47,6 +47,10 @@ const STEPS: [Step; 7] = [
     Step {
         name: "tests",
         run: test_programs::run,
+    },
+    Step {
+        name: "chaos",
+        run: chaos::brief,
     },
     Step {
         name: "packages",

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use cargo_metadata::Message;
 
-use crate::chaos;
 use crate::programs::{self, cargo};
 use crate::terminal;
 
@@ -113,13 +112,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         bail!("failed ({}): {}", output.status, programs::shown(&build));
     }
     let mut jobs: Vec<Job> = built(&output.stdout)?.iter().map(Job::program).collect();
+    jobs.push(Job::doc_tests(root));
     terminal::line(&format!(
         "{} test programs built in {}",
-        jobs.len(),
+        jobs.len() - 1,
         terminal::duration(begun.elapsed())
     ));
-    jobs.push(Job::doc_tests(root));
-    jobs.push(Job::attacks(root)?);
     run_jobs(jobs, &mut terminal::line)
 }
 
@@ -140,8 +138,6 @@ enum Turn {
     Computing(usize),
     /// Behind whichever ends first.
     Last,
-    /// Beside all others: it mostly waits.
-    Beside,
 }
 
 /// End of a job.
@@ -183,17 +179,6 @@ impl Job {
         }
     }
 
-    /// A round of attacks on real servers and stores.
-    fn attacks(root: &Path) -> Result<Self> {
-        let command = chaos::brief(root)?;
-        Ok(Self {
-            name: "chaos".to_owned(),
-            again: programs::shown(&command),
-            command,
-            turn: Turn::Beside,
-        })
-    }
-
     /// Runs the job to its end; what it writes to either stream is kept in the order of writing.
     fn run(self) -> Result<Ended> {
         let Self {
@@ -225,24 +210,23 @@ impl Job {
     }
 }
 
-/// Runs all jobs even if one fails, three at a time and what runs beside them.
+/// Runs all jobs even if one fails, three at a time.
 fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()> {
     let ended = Mutex::new((Vec::new(), say));
     jobs.sort_by_key(|job| job.turn);
-    let mut queues = [const { Vec::new() }; 4];
+    let mut queues = [const { Vec::new() }; 3];
     for job in jobs {
         let queue = match job.turn {
             Turn::Waiting(_) => 0,
             Turn::Computing(_) => 1,
             Turn::Last => 2,
-            Turn::Beside => 3,
         };
         queues[queue].push(job);
     }
-    let [waiting, computing, last, beside] = queues.map(|jobs| Mutex::new(jobs.into_iter()));
-    let work = |queues: Vec<&Mutex<std::vec::IntoIter<Job>>>| -> Result<()> {
+    let [waiting, computing, last] = queues.map(|jobs| Mutex::new(jobs.into_iter()));
+    let work = |queues: [&Mutex<std::vec::IntoIter<Job>>; 3]| -> Result<()> {
         let take = |queue: &Mutex<std::vec::IntoIter<Job>>| queue.lock().ok()?.next();
-        while let Some(job) = queues.iter().copied().find_map(take) {
+        while let Some(job) = queues.into_iter().find_map(take) {
             let job = job.run()?;
             if let Ok(mut ended) = ended.lock() {
                 let (all, say) = &mut *ended;
@@ -254,10 +238,9 @@ fn run_jobs(mut jobs: Vec<Job>, say: &mut (dyn FnMut(&str) + Send)) -> Result<()
     };
     thread::scope(|scope| {
         let orders = [
-            vec![&waiting, &last, &computing],
-            vec![&waiting, &last, &computing],
-            vec![&computing, &last, &waiting],
-            vec![&beside],
+            [&waiting, &last, &computing],
+            [&waiting, &last, &computing],
+            [&computing, &last, &waiting],
         ];
         let workers = orders.map(|queues| scope.spawn(move || work(queues)));
         let mut ends = workers.into_iter().map(|worker| worker.join());
@@ -322,13 +305,10 @@ mod tests {
         ];
         jobs[1].turn = Turn::Waiting(0);
         jobs[2].turn = Turn::Computing(0);
-        jobs.push(shell("ten", "echo e"));
-        jobs[3].turn = Turn::Beside;
         run_jobs(jobs, &mut |text| said.push(text.to_owned())).unwrap();
         assert!(said.contains(&"\n--> one\na\nb\n".to_owned()), "{said:?}");
         assert!(said.contains(&"\n--> two\nc\n".to_owned()), "{said:?}");
         assert!(said.contains(&"\n--> six\nd\n".to_owned()), "{said:?}");
-        assert!(said.contains(&"\n--> ten\ne\n".to_owned()), "{said:?}");
         assert!(
             said.iter().any(|text| text.contains("two  passed")),
             "{said:?}"
