@@ -44,6 +44,7 @@ mod write;
 pub(crate) use chain::{chain, numbers_words};
 
 pub(crate) use follow::{follow, leave, load};
+pub(crate) use later::EndNow;
 use missing_plans::MissingPlans;
 pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use register::{Register, USUAL, names_behind};

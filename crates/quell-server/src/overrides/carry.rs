@@ -1,8 +1,9 @@
 //! Carry: a key's use goes with it when its windows of the calendar begin elsewhere.
 //!
 //! A limiter carries use over with the next call on a key. If none comes before the old window ends, the key would begin
-//! with nothing used in a window that already gave it a budget. So a change of stored overrides carries use at once:
-//! where it lies in this process whoever follows the change, on a store that servers share whoever wrote it.
+//! with nothing used in a window that already gave it a budget. So a change of stored overrides carries use at once. The
+//! server that wrote it does that on a store that servers share; use in a process is carried by that process when it
+//! follows the change.
 
 use futures_util::stream::{self, StreamExt as _};
 use quell::AskError;

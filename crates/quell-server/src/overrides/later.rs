@@ -6,6 +6,15 @@ use quell_core::time::Wall;
 use super::{OverrideProblem, instant_text};
 use crate::shared::Shared;
 
+/// Advice how to end what stands now, for who means that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndNow {
+    /// By a request with the revision that stands.
+    ByCondition,
+    /// By a deletion before, where people see a page.
+    ByDeletion,
+}
+
 impl Shared {
     /// Refuses an override without an end that begins later, if a standing one applies now and no boost takes its place
     /// until then: the key would have the numbers of its rule meanwhile, which nobody means. `added` is the boost that is
@@ -17,6 +26,7 @@ impl Shared {
         &self,
         record: &StoredOverride,
         added: Option<&StoredOverride>,
+        end_now: EndNow,
         now: Wall,
     ) -> Result<(), OverrideProblem> {
         let Some(from) = record.from.filter(|from| *from > now) else {
@@ -39,12 +49,18 @@ impl Shared {
         if boost.is_some_and(covers) {
             return Ok(());
         }
+        let how = match end_now {
+            EndNow::ByCondition => format!(
+                "send the revision that stands, {}, as a condition",
+                standing.revision
+            ),
+            EndNow::ByDeletion => "delete the standing override before".to_owned(),
+        };
         Err(OverrideProblem::Invalid(format!(
             "a key has one override without an end, so this would end the one that stands now, and the numbers of the \
              rule would apply until {from}: first write the present numbers once more with `until` {from}, or write \
-             this then. To end them now, send the revision that stands, {revision}, as a condition",
+             this then. To end them now, {how}",
             from = instant_text(from),
-            revision = standing.revision,
         )))
     }
 

@@ -18,7 +18,7 @@ use quell_core::rule::{
 use quell_core::time::{Now, Wall};
 use quell_protocol::http::OverrideServersBody;
 use quell_protocol::printable;
-use quell_rules::{Problem, StoredFields, wrong_address};
+use quell_rules::{Problem, StoredFields, meant, wrong_address};
 use tokio::time::Instant;
 
 use super::carry::{KeyCalendars, UsePlace};
@@ -314,7 +314,16 @@ pub(crate) fn check_keys(
     };
     let mut all = rules.domain(&id.domain).iter();
     let Some(active) = all.find(|active| &*active.rule().name == rule) else {
-        let reason = format!("there is no rule `{rule}` in the domain `{}`", id.domain);
+        let names = rules.domain(&id.domain).iter();
+        let names: Vec<&str> = names.map(|active| &*active.rule().name).collect();
+        let meant = match meant(rule, &names) {
+            Some(meant) => format!(", did you mean `{meant}`?"),
+            None => String::new(),
+        };
+        let reason = format!(
+            "there is no rule `{rule}` in the domain `{}`{meant}",
+            id.domain
+        );
         return Err(OverrideProblem::Unknown(reason));
     };
     let per: Vec<&str> = active.rule().per.iter().map(|per| &*per.entry).collect();

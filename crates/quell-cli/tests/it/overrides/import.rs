@@ -198,7 +198,10 @@ fn nothing_of_a_file_with_mistakes_is_written() {
     let text = "rule,tenant,rate\napi,acme,1/s\napo,globex,1/s\n";
     let file = shop.folder.write("f.csv", text);
     let told = shop.bad(&["import", "shop", &file, "--dry-run"], 1);
-    assert!(told.contains(":3:1: there is no rule `apo`"), "{told}");
+    assert!(
+        told.contains(":3:1: there is no rule `apo` in the domain `shop`, did you mean `api`?"),
+        "{told}"
+    );
     assert_eq!(shop.good(&["list", "shop"]), "no overrides\n");
 }
 

@@ -133,7 +133,7 @@ impl OverrideForm {
                     "" => WhichOverride::Standing,
                     _ => WhichOverride::Boost,
                 };
-                let condition = Condition::Revision(self.seen(which));
+                let condition = Condition::Shown(self.seen(which));
                 let (record, _) = writer.set(condition, self.members()?).await?;
                 let later = match record.in_force {
                     true => "",
@@ -143,7 +143,7 @@ impl OverrideForm {
             }
             Action::Delete(which) => {
                 let writer = KeyWriter::new(shared, operator, self.address(Some(which))?)?;
-                let condition = Condition::Revision(self.seen(which));
+                let condition = Condition::Shown(self.seen(which));
                 let deleted = writer.delete(condition).await?;
                 Ok(match deleted.deleted {
                     0 => "There was nothing to delete.".to_owned(),

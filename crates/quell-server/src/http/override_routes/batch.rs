@@ -22,8 +22,8 @@ use crate::access::Caller;
 use crate::http::caller::{address, caller_of_either};
 use crate::http::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::overrides::{
-    ChangeMode, ChangedOverrides, MemberMistake, OverrideProblem, OverrideRequest, WhichOverride,
-    key_id, take_text,
+    ChangeMode, ChangedOverrides, EndNow, MemberMistake, OverrideProblem, OverrideRequest,
+    WhichOverride, key_id, take_text,
 };
 use crate::shared::Shared;
 
@@ -312,7 +312,8 @@ impl Batch {
         let mut mistakes = Vec::new();
         for (record, line) in later {
             let boost = boosts.get(&record.id.counterpart()).copied();
-            match shared.check_later(record, boost, now).await {
+            let checked = shared.check_later(record, boost, EndNow::ByCondition, now);
+            match checked.await {
                 Ok(()) => {}
                 Err(OverrideProblem::Invalid(detail)) => {
                     mistakes.push(LineMistake { line, detail });

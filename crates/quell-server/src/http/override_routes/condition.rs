@@ -18,6 +18,8 @@ pub(in crate::http) enum Condition {
     Present,
     /// `If-Match: "7"`: it has this revision.
     Revision(u64),
+    /// A form showed this revision. Who sends it does not thereby mean to end what stands.
+    Shown(u64),
 }
 
 impl Condition {
@@ -39,7 +41,7 @@ impl Condition {
     /// Whether the condition may be about the other override of the key.
     pub(super) fn needs_other(self, own: Option<&StoredOverride>) -> bool {
         let own = own.map_or(0, |own| own.revision);
-        matches!(self, Self::Revision(revision) if revision != own)
+        matches!(self, Self::Revision(seen) | Self::Shown(seen) if seen != own)
     }
 
     /// The revision that the store is to expect, for a change of the first of the two overrides of a key, which have
@@ -53,7 +55,7 @@ impl Condition {
             Self::Nothing => return Ok(None),
             Self::Absent => own == 0,
             Self::Present => own > 0,
-            Self::Revision(seen) => seen == own || seen == own.max(other),
+            Self::Revision(seen) | Self::Shown(seen) => seen == own || seen == own.max(other),
         };
         if holds { Ok(Some(own)) } else { Err(own) }
     }
@@ -69,7 +71,7 @@ impl Condition {
             Self::Nothing => return Ok(false),
             Self::Absent => newest == 0,
             Self::Present => newest > 0,
-            Self::Revision(seen) => seen == newest,
+            Self::Revision(seen) | Self::Shown(seen) => seen == newest,
         };
         if holds { Ok(true) } else { Err(newest) }
     }

@@ -11,7 +11,7 @@ use super::{
 use crate::access::Caller;
 use crate::http::admin::Operator;
 use crate::http::reply::{Refusal, invalid_field};
-use crate::overrides::{ChangeMode, OverrideRequest, check_keys, record_body};
+use crate::overrides::{ChangeMode, EndNow, OverrideRequest, check_keys, record_body};
 use crate::shared::Shared;
 
 /// Somebody who may change the overrides of a key.
@@ -67,12 +67,13 @@ impl<'a> KeyWriter<'a> {
         let expected = condition.of_put(revisions).map_err(changed_meanwhile)?;
         let wanted = wanted(id, asked, self.caller, expected);
         let change = wanted.check(shared, now).map_err(problem)?;
-        if let Change::Put {
-            record,
-            expected: None,
-        } = &change
-        {
-            let checked = shared.check_later(record, None, now.wall).await;
+        let end_now = match condition {
+            Condition::Nothing => Some(EndNow::ByCondition),
+            Condition::Shown(_) => Some(EndNow::ByDeletion),
+            Condition::Absent | Condition::Present | Condition::Revision(_) => None,
+        };
+        if let (Change::Put { record, .. }, Some(end_now)) = (&change, end_now) {
+            let checked = shared.check_later(record, None, end_now, now.wall).await;
             checked.map_err(problem)?;
         }
         let changes = std::slice::from_ref(&change);

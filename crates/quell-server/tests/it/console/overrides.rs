@@ -103,6 +103,31 @@ fn an_override_is_set_by_who_has_the_role_for_it() {
     );
 }
 
+/// Somebody plans the numbers of later, and means to keep the present ones until then.
+#[test]
+fn numbers_of_later_do_not_end_those_of_now() {
+    let guarded = Guarded::with_rules(RULES, "");
+    let pol = guarded.log_in("pol");
+    send(&guarded, &pol, "action=set&numbers=rate%3D200%2Fmin");
+    let later = "action=set&standing=1&boost=0&numbers=rate%3D300%2Fmin&from=2h&reason=autumn";
+    let shown = send(&guarded, &pol, later);
+    assert_has(
+        &shown,
+        &[
+            "write the present numbers once more with `until`",
+            "To end them now, delete the standing override before",
+            "rate=300/min</textarea>",
+            "value=\"autumn\"",
+            "Applies now: <strong>token_bucket 200/min",
+        ],
+    );
+    let records = of_route(&guarded)["overrides"].clone();
+    assert_eq!(
+        (&records[0]["revision"], &records[1]),
+        (&json!(1), &json!(null))
+    );
+}
+
 #[test]
 fn a_boost_goes_before_the_standing_override_until_it_is_deleted() {
     let guarded = Guarded::with_rules(RULES, "");

@@ -147,7 +147,7 @@ fn a_new_anchor_counts_although_nobody_calls_meanwhile() {
     assert_eq!(call(&server, "monthly", "put", 1)["remaining"], 99);
 }
 
-/// On a store that servers share whoever writes the override carries it: the state has another expiry.
+/// On a store that servers share the server that writes the override carries it: the state has another expiry.
 #[test]
 fn a_new_anchor_reaches_the_state_on_a_shared_store_at_once() {
     const DAY: i64 = 86_400_000;
