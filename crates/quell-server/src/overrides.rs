@@ -16,6 +16,7 @@ use quell::override_store::{
     StoredNumbers, StoredOverride,
 };
 use quell::{KeyOverride, OverrideRank, Span};
+use quell_core::limit::Limit;
 use quell_core::rule::{ActiveRule, Effect, RuleSet, StoredEffect};
 use quell_core::time::{Monotonic, Wall};
 use quell_fleet::agent::FleetOverrides;
@@ -275,9 +276,28 @@ pub(crate) fn text_of(numbers: &StoredNumbers) -> Arc<str> {
     }
 }
 
-/// The numbers of an override, each with its time: for the first window perhaps others.
-fn spans_of(record: &StoredOverride) -> Vec<Span> {
-    let prorated = record.prorated.and_then(|prorated| {
+/// The names of the rules of whose windows an override may say another limit: the rule that it names, and for `*` with
+/// a plan those for which that has windows of the calendar. A record has the limit of one window.
+fn windows_of<'r>(
+    (id, numbers): (&OverrideId, &StoredNumbers),
+    rules: &'r RuleSet,
+) -> Vec<&'r str> {
+    let mut all = active_rules_of(id, rules);
+    if let (None, Some(plan)) = (&id.rule, numbers.plan()) {
+        let has_windows = |limit: &Limit| limit.calendar().is_some();
+        let limit = |active: &'r ActiveRule| Some(&active.plan(plan)?.active()?.limit);
+        all.retain(|active| limit(active).is_some_and(has_windows));
+    }
+    all.into_iter().map(|active| &*active.rule().name).collect()
+}
+
+/// The numbers of an override for a rule, each with its time: for the first window perhaps others.
+fn spans_of(record: &StoredOverride, rule: &str, rules: &RuleSet) -> Vec<Span> {
+    let of_window = record.prorated.filter(|_| {
+        let windows = windows_of((&record.id, &record.numbers), rules);
+        windows == [rule]
+    });
+    let prorated = of_window.and_then(|prorated| {
         let numbers = match &record.numbers {
             StoredNumbers::Fields(text) => with_limit(text, prorated.limit),
             StoredNumbers::Plan(_) | StoredNumbers::PlanFrom { .. } => {
@@ -321,10 +341,7 @@ fn with_limit(fields: &str, count: u64) -> Option<Arc<str>> {
 
 /// What a change means for the keys of the rules in force.
 fn keys_of<'c>(change: &'c AppliedChange, rules: &'c RuleSet) -> Vec<KeyOverride<'c>> {
-    let (id, spans) = match change {
-        AppliedChange::Put(record) => (&record.id, spans_of(record)),
-        AppliedChange::Deleted { id, .. } => (id, Vec::new()),
-    };
+    let id = change.id();
     let rank = OverrideRank::new(id.has_end, id.rule.is_some());
     let entries = id.entries.iter().map(|(name, value)| (&**name, &**value));
     let entries: Vec<(&str, &str)> = entries.collect();
@@ -334,7 +351,10 @@ fn keys_of<'c>(change: &'c AppliedChange, rules: &'c RuleSet) -> Vec<KeyOverride
         rule,
         entries: entries.clone(),
         rank,
-        spans: spans.clone(),
+        spans: match change {
+            AppliedChange::Put(record) => spans_of(record, rule, rules),
+            AppliedChange::Deleted { .. } => Vec::new(),
+        },
     });
     keys.collect()
 }

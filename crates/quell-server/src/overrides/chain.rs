@@ -31,7 +31,7 @@ pub(crate) fn chain(
     let mut records: Vec<&StoredOverride> = records.iter().collect();
     records.sort_by_key(|record| std::cmp::Reverse(rank(record)));
     for record in records {
-        let spans = spans_of(record);
+        let spans = spans_of(record, &rule.name, &shared.limiter.rules());
         let mut now = spans.iter();
         let now = now.find(|span| is_now(span.from, span.until, wall));
         let effect = now

@@ -22,7 +22,7 @@ use quell_rules::{Problem, StoredFields, meant, wrong_address};
 use tokio::time::Instant;
 
 use super::carry::{KeyCalendars, UsePlace};
-use super::{has_seen, rules_of, text_of};
+use super::{has_seen, rules_of, text_of, windows_of};
 use crate::shared::Shared;
 
 /// What becomes of the window, or the use, that a key has when its numbers change.
@@ -110,9 +110,6 @@ impl Wanted {
         let fields = shared.overrides.fields();
         let text = text_of(&self.numbers);
         let mut prorated = self.prorated;
-        if self.mode == ChangeMode::Prorate {
-            self.check_prorate()?;
-        }
         if let StoredNumbers::PlanFrom { plan, .. } = &self.numbers {
             self.check_calendar(&fields, &names, plan)?;
         }
@@ -126,11 +123,9 @@ impl Wanted {
                 let checked = shared.limiter.check_override(&self.id.domain, rule, limit);
                 checked.map_err(|error| OverrideProblem::Invalid(error.to_string()))?;
             }
-            if self.mode == ChangeMode::Prorate {
-                let mut all = rules.domain(&self.id.domain).iter();
-                let in_force = all.find(|active| &*active.rule().name == *rule);
-                prorated = Some(self.prorated_limit(&rules, in_force, &effect, now.wall)?);
-            }
+        }
+        if self.mode == ChangeMode::Prorate {
+            prorated = Some(self.prorate(&rules, &fields, now.wall)?);
         }
         if self.mode != ChangeMode::Keep && self.from.is_some_and(|from| from > now.wall) {
             let reason =
@@ -165,21 +160,25 @@ impl Wanted {
 }
 
 impl Wanted {
-    /// The limit of this window, under this effect for a rule.
-    fn prorated_limit(
+    /// The limit of this window, of the rule that has one.
+    fn prorate(
         &self,
         rules: &RuleSet,
-        in_force: Option<&ActiveRule>,
-        effect: &StoredEffect,
+        fields: &StoredFields,
         wall: Wall,
     ) -> Result<Prorated, OverrideProblem> {
-        let after = match effect {
-            StoredEffect::Effect(effect) => effect.limit(),
-            StoredEffect::Plan(plan) => {
+        let (domain, name) = (&*self.id.domain, self.prorated_rule(rules)?);
+        let mut all = rules.domain(domain).iter();
+        let in_force = all.find(|active| *active.rule().name == *name);
+        let effect = fields.read(domain, name, &text_of(&self.numbers)).ok();
+        let after = match &effect {
+            Some(StoredEffect::Effect(effect)) => effect.limit(),
+            Some(StoredEffect::Plan(plan)) => {
                 let numbers = in_force.and_then(|active| active.plan(plan));
                 let active = numbers.and_then(Numbers::active);
                 active.map(|active| &active.limit)
             }
+            None => None,
         };
         let descriptor = descriptor(&self.id);
         let reader = DescriptorReader::new(&descriptor);
@@ -187,14 +186,19 @@ impl Wanted {
         prorate(before.map(|active| &active.limit), after, wall)
     }
 
-    /// Refuses to divide the window of what is no limit of one rule.
-    fn check_prorate(&self) -> Result<(), OverrideProblem> {
-        if self.id.rule.is_some() {
-            return Ok(());
-        }
-        let reason =
-            "a window is that of one rule: write `change: prorate` for each rule by its name";
-        Err(OverrideProblem::Invalid(reason.to_owned()))
+    /// The rule of which a window is divided.
+    fn prorated_rule<'r>(&self, rules: &'r RuleSet) -> Result<&'r str, OverrideProblem> {
+        let windows = windows_of((&self.id, &self.numbers), rules);
+        let reason = match windows.as_slice() {
+            [one] => return Ok(one),
+            [] => "the plan has windows of the calendar for no rule of these keys: leave `change: prorate` out".to_owned(),
+            several => format!(
+                "a record has the limit of one window, and this is for {}: write `change: prorate` for each rule by its \
+                 name",
+                several.join(" and ")
+            ),
+        };
+        Err(OverrideProblem::Invalid(reason))
     }
 
     /// Refuses another calendar for a plan that has no windows of it, for any of these rules.

@@ -12,6 +12,7 @@ fn a_plan_may_begin_its_windows_elsewhere() {
 domain: shop
 plans:
   gold: { monthly: { limit: 500 }, api: { rate: 100/s } }
+  silver: { api: { rate: 50/s } }
 defaults: { on_failure: deny }
 rules:
   - { name: api, match: { kind: api }, per: [tenant], rate: 5/s }
@@ -69,8 +70,13 @@ rules:
         ),
         (
             star,
-            json!({"plan": "gold", "change": "prorate"}),
-            "for each rule by its name",
+            json!({"refuse": true, "change": "prorate"}),
+            "this is for api and monthly: write `change: prorate` for each rule",
+        ),
+        (
+            star,
+            json!({"plan": "silver", "change": "prorate"}),
+            "for no rule of these keys",
         ),
         (
             api,
@@ -92,6 +98,20 @@ rules:
     assert!((480..500).contains(&limit), "{record}");
     let used = call(&server, "monthly", "b", 1);
     assert_eq!(used["remaining"], limit - 2);
+    // The same for all rules of the key, of which this one alone has windows.
+    call(&server, "monthly", "c", 1);
+    let record = set(&server, "/v1/overrides/shop/*?tenant=c", &body);
+    assert_eq!(record["prorated"]["limit"], limit);
+    assert_eq!(call(&server, "monthly", "c", 1)["remaining"], limit - 2);
+    assert_eq!(call(&server, "api", "c", 1)["remaining"], 99);
+    let shown = server.get("/v1/overrides/shop/monthly?tenant=c").json();
+    let words = shown["chain"][1]["limit"].as_str().unwrap();
+    assert!(
+        words.starts_with(&format!("fixed_window {limit} per")),
+        "{shown}"
+    );
+    advance(&server, 31 * 24 * HOUR);
+    assert_eq!(call(&server, "monthly", "c", 1)["remaining"], 499);
 }
 
 const BY_PERIOD: &str = "
