@@ -6,7 +6,7 @@ use quell_core::time::Wall;
 use super::{OverrideProblem, instant_text};
 use crate::shared::Shared;
 
-/// Advice how to end what stands now, for who means that.
+/// Advice how to end what stands now, for somebody who means that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndNow {
     /// By a request with the revision that stands.

@@ -54,9 +54,9 @@ impl<'a> Audit<'a> {
         self.keep(&id.domain, change, reason);
     }
 
-    /// Writes a line of each change of a batch, of which the revision says that it was made, and one of all with the
-    /// revision that the store has then. Without `made` the store did not say whether it made them. Returns how many
-    /// overrides are set, and deleted.
+    /// Writes a line for each change of a batch that was made, and one for all of them. `made` has the revision of each,
+    /// and that of the store afterwards; without it the store did not say whether it made them. Returns how many overrides
+    /// are set, and deleted.
     pub(super) async fn note_batch(
         &self,
         domain: &str,

@@ -18,7 +18,7 @@ pub(in crate::http) enum Condition {
     Present,
     /// `If-Match: "7"`: it has this revision.
     Revision(u64),
-    /// A form showed this revision. Who sends it does not thereby mean to end what stands.
+    /// A form showed this revision, which is no wish to end what stands.
     Shown(u64),
 }
 
