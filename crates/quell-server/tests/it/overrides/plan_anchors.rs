@@ -161,7 +161,7 @@ fn a_new_anchor_counts_although_nobody_calls_meanwhile() {
             "{tenant}"
         );
     }
-    // What was used under anchor 12 counted until the first edge of the rule's own windows.
+    // Use under anchor 12 counted until the first edge of the rule's own windows.
     assert_eq!(call(&server, "monthly", "deleted", 1)["remaining"], 99);
     advance(&server, 7 * 24 * HOUR);
     assert_eq!(call(&server, "monthly", "put", 1)["remaining"], 99);
