@@ -375,6 +375,13 @@ impl Rule {
         overrides.chain(plans).chain([&self.effect])
     }
 
+    /// Returns true if its keys may have windows of the calendar: all of its limits have, since they have one `align`.
+    #[must_use]
+    pub fn may_have_calendar(&self) -> bool {
+        let mut limits = self.effects().filter_map(Effect::limit);
+        limits.all(|limit| limit.calendar().is_some())
+    }
+
     /// Checks whether the rule applies to a descriptor.
     ///
     /// # Errors

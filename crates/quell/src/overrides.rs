@@ -194,6 +194,15 @@ impl StoredOverrides for Table {
             }
         }
     }
+
+    fn instants(&self, key: &[u8]) -> Vec<Wall> {
+        let stored = self.stored(self.hash.of_bytes(key));
+        let Some(Stored::Timed(all)) = stored.map(|stored| &**stored) else {
+            return Vec::new();
+        };
+        let times = all.iter().flat_map(|timed| [Some(timed.from), timed.until]);
+        times.flatten().filter(|at| *at > Wall::ORIGIN).collect()
+    }
 }
 
 impl Table {
@@ -403,9 +412,11 @@ impl Overrides {
         self.end(table, given_up, context, changed)
     }
 
-    /// Drops all overrides that are not in `seen`.
+    /// Drops all overrides that are not in `seen`. Limits from before a restart that are not of the others hand their
+    /// keys on.
     pub(crate) fn retain(&mut self, rules: &RuleSet, seen: &Seen, context: &Naming<'_>) -> Changed {
-        let changed = Changed::new(rules);
+        let (rules, changes) = rules.without_dropped(context.now, context.ids);
+        let changed = Changed { rules, changes };
         let Some(mut table) = self.table.take() else {
             return changed;
         };

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::charge::KeyHash;
@@ -79,6 +80,9 @@ pub trait StoredOverrides: fmt::Debug + Send + Sync {
     /// What is stored for the key with these bytes and in force at an instant of the wall clock; `None` if its rule
     /// decides. Also the key's hash.
     fn find(&self, key: &[u8], wall: Wall) -> (Option<StoredChoice<'_>>, KeyHash);
+
+    /// The instants at which numbers that are stored for the key with these bytes begin or cease to apply.
+    fn instants(&self, key: &[u8]) -> Vec<Wall>;
 }
 
 /// Choice of numbers for a single key.

@@ -10,7 +10,7 @@ use core::time::Duration;
 use smol_str::SmolStr;
 
 use super::index::{Index, OverrideIndex, conditions};
-use super::numbers::{Numbers, StoredChoice, StoredNumbers, StoredOverrides};
+use super::numbers::{Numbers, StoredChoice, StoredOverrides};
 use super::pattern::DescriptorReader;
 use super::plans::NamedPlan;
 use super::selector::Selector;
@@ -434,55 +434,6 @@ impl RuleSet {
         }
     }
 
-    /// Gives ids to the limits of numbers that are stored for single keys, or keeps those that they have. Returns the
-    /// same rules, which know them, the numbers in the order of `all`, and what that changes for a store. Numbers are
-    /// `None` if they are gone, or have no rule.
-    ///
-    /// Keys of numbers that are gone go to the rule's own limit.
-    #[must_use]
-    #[doc(hidden)]
-    pub fn name_stored(
-        &self,
-        all: &[StoredNumbers<'_>],
-        now: Now,
-        ids: &LimitIds,
-    ) -> (Self, Vec<Option<Numbers>>, Changes) {
-        let mut naming = Naming {
-            now,
-            ids,
-            changes: Changes::default(),
-            dropped: DroppedLimits::clone(&self.dropped),
-            orphans: Vec::new(),
-        };
-        let named = all.iter().map(|stored| {
-            let (domain, name) = stored.rule;
-            let mut rules = self.domain(domain).iter();
-            let in_force = rules.find(|active| *active.rule.name == *name);
-            let before = stored.before.and_then(Numbers::active);
-            if let (Some(in_force), Some(effect)) = (in_force, stored.effect) {
-                let place = LimitPlace::new(&in_force.scope).of_numbers(effect);
-                let numbers = naming.numbers(effect, place, before, &in_force.rule);
-                naming.retire_orphans(in_force);
-                return Some(numbers);
-            }
-            match (before, in_force) {
-                (Some(before), Some(in_force)) => {
-                    naming.orphans.push(before.clone());
-                    naming.retire_orphans(in_force);
-                }
-                (Some(before), None) => naming.retire(before, None),
-                (None, _) => {}
-            }
-            None
-        });
-        let named = named.collect();
-        let next = Self {
-            dropped: Arc::new(naming.dropped),
-            ..self.clone()
-        };
-        (next, named, naming.changes)
-    }
-
     /// The bytes of the key of a rule for a descriptor; `None` if there is no such rule, or the descriptor lacks what
     /// the key needs.
     #[must_use]
@@ -553,6 +504,13 @@ impl RuleSet {
             stored.find(&key, wall).0
         });
         in_force.numbers(stored, reader).0
+    }
+
+    /// The instants at which numbers that are stored for a [key](Self::key_of) begin or cease to apply.
+    #[must_use]
+    pub fn stored_instants(&self, key: &[u8]) -> Vec<Wall> {
+        let stored = self.stored.as_deref();
+        stored.map_or_else(Vec::new, |stored| stored.instants(key))
     }
 
     /// The page of the rule that refused a query, which is the binding one.

@@ -605,6 +605,27 @@ fn overrides_survive_a_crash() {
     assert!(next["revision"].as_u64() > record["revision"].as_u64());
 }
 
+/// What keys with different numbers used before a restart counts until their own windows end, also if nobody calls
+/// meanwhile. It is 22:13.
+#[test]
+fn use_under_overrides_survives_a_restart() {
+    let mut server = Fixture::with_clock(RULES, KEPT);
+    let tenants = [("a", "22:45"), ("b", "23:00"), ("c", "23:15")];
+    let named = |tenant: &str| format!("/v1/overrides/shop/api?tenant={tenant}");
+    for (tenant, anchor) in tenants {
+        let body = json!({"limit": "200/day", "anchor": anchor});
+        set(&server, &named(tenant), &body);
+        call(&server, "api", tenant, 150);
+    }
+    server.stop();
+    server.start().unwrap();
+    for (minutes, tenant) in [(35, "a"), (15, "b"), (15, "c")] {
+        advance(&server, Duration::from_secs(60 * minutes));
+        let first = call(&server, "api", tenant, 1);
+        assert_eq!(first["remaining"], 199, "{tenant}");
+    }
+}
+
 #[test]
 fn servers_that_share_a_store_have_the_same_overrides() {
     let redis = Redis::start(&[]);

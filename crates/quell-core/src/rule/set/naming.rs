@@ -8,13 +8,85 @@ use alloc::vec::Vec;
 
 use super::{
     ActiveOverride, ActiveRule, Changes, DroppedLimit, DroppedLimits, LimitIds, ReplacedLimit,
+    RuleSet,
 };
 use crate::key::KeyBytes;
 use crate::limit::{ActiveLimit, Limit, LimitPlace};
 use crate::rule::index::OverrideIndex;
-use crate::rule::numbers::Numbers;
+use crate::rule::numbers::{Numbers, StoredNumbers};
 use crate::rule::{Effect, Override, Rule};
 use crate::time::Now;
+
+impl RuleSet {
+    /// Gives ids to the limits of numbers that are stored for single keys, or keeps those that they have. Returns the
+    /// same rules, which know them, the numbers in the order of `all`, and what that changes for a store. Numbers are
+    /// `None` if they are gone, or have no rule.
+    ///
+    /// Keys of numbers that are gone go to the rule's own limit.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn name_stored(
+        &self,
+        all: &[StoredNumbers<'_>],
+        now: Now,
+        ids: &LimitIds,
+    ) -> (Self, Vec<Option<Numbers>>, Changes) {
+        let mut naming = self.naming(now, ids);
+        let named = all.iter().map(|stored| {
+            let (domain, name) = stored.rule;
+            let mut rules = self.domain(domain).iter();
+            let in_force = rules.find(|active| *active.rule.name == *name);
+            let before = stored.before.and_then(Numbers::active);
+            if let (Some(in_force), Some(effect)) = (in_force, stored.effect) {
+                let place = LimitPlace::new(&in_force.scope).of_numbers(effect);
+                let numbers = naming.numbers(effect, place, before, &in_force.rule);
+                naming.hand_on_orphans(in_force);
+                return Some(numbers);
+            }
+            match (before, in_force) {
+                (Some(before), Some(in_force)) => {
+                    naming.orphans.push(before.clone());
+                    naming.hand_on_orphans(in_force);
+                }
+                (Some(before), None) => naming.retire(before, None),
+                (None, _) => {}
+            }
+            None
+        });
+        let named = named.collect();
+        let next = Self {
+            dropped: Arc::new(naming.dropped),
+            ..self.clone()
+        };
+        (next, named, naming.changes)
+    }
+
+    /// The same rules, and what it changes for a store that limits which they had once, and for which no numbers came
+    /// back, hand their keys on. Until then such limits wait for their numbers.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn without_dropped(&self, now: Now, ids: &LimitIds) -> (Self, Changes) {
+        let mut naming = self.naming(now, ids);
+        for (_, in_force) in self.all() {
+            naming.retire_orphans(in_force);
+        }
+        let next = Self {
+            dropped: Arc::new(naming.dropped),
+            ..self.clone()
+        };
+        (next, naming.changes)
+    }
+
+    fn naming<'a>(&self, now: Now, ids: &'a LimitIds) -> Naming<'a> {
+        Naming {
+            now,
+            ids,
+            changes: Changes::default(),
+            dropped: DroppedLimits::clone(&self.dropped),
+            orphans: Vec::new(),
+        }
+    }
+}
 
 /// Gives ids to the limits of `rule`, or keeps those that `old` has.
 pub(super) fn activate(
@@ -178,8 +250,7 @@ impl Naming<'_> {
         Some(active)
     }
 
-    /// Keys of orphans go to another limit of their rule, and so do those of limits that the rule had when it was last
-    /// there. If it has none, the orphans are idle.
+    /// As [`Self::hand_on_orphans`], also the keys of limits that the rule had when it was last there.
     pub(super) fn retire_orphans(&mut self, rule: &ActiveRule) {
         let places = self
             .dropped
@@ -187,6 +258,11 @@ impl Naming<'_> {
         let places: Vec<LimitPlace> = places.map(|(place, _)| *place).collect();
         let dropped = places.iter().filter_map(|place| self.dropped.remove(place));
         self.orphans.extend(dropped.map(|(limit, _)| limit));
+        self.hand_on_orphans(rule);
+    }
+
+    /// Keys of orphans go to another limit of their rule. If it has none, the orphans are idle.
+    fn hand_on_orphans(&mut self, rule: &ActiveRule) {
         for orphan in core::mem::take(&mut self.orphans) {
             match rule.heir() {
                 Some(heir) => self.retire(&orphan, Some(heir)),
