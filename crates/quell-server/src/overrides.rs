@@ -34,6 +34,7 @@ use crate::shared::Shared;
 
 mod carry;
 mod chain;
+mod due;
 mod follow;
 mod later;
 mod missing_plans;
@@ -44,6 +45,7 @@ mod write;
 
 pub(crate) use chain::{chain, numbers_words};
 
+use due::DueKeys;
 pub(crate) use follow::{follow, leave, load};
 pub(crate) use later::EndNow;
 use missing_plans::MissingPlans;
@@ -74,6 +76,8 @@ pub(crate) struct Overrides {
     lost: AtomicU64,
     /// Those that name plans which the rules do not have.
     pub(crate) missing_plans: MissingPlans,
+    /// The keys for which others begin or end.
+    due: DueKeys,
     /// The servers that follow the store.
     pub(crate) register: Register,
     /// The streams of changes that clients read.
@@ -105,6 +109,7 @@ impl Overrides {
             swept: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             missing_plans: MissingPlans::default(),
+            due: DueKeys::default(),
             register: Register::new(),
             streams: Arc::default(),
             list_turn: tokio::sync::Mutex::default(),

@@ -3,7 +3,9 @@
 //! A limiter carries use over with the next call on a key. If none comes before the old window ends, the key would begin
 //! with nothing used in a window that already gave it a budget. So a change of stored overrides carries use at once. The
 //! server that wrote it does that on a store that servers share; use in a process is carried by that process when it
-//! follows the change.
+//! follows the change. Overrides that begin or end by the clock are in [`due`](super::due).
+
+use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _};
 use quell::AskError;
@@ -33,16 +35,45 @@ pub(super) enum UsePlace {
     Shared,
 }
 
-/// The calendars of keys at an instant: of those that have one, and whose use lies in one place.
+/// The calendars of keys at an instant: of those whose use lies in one place.
 #[derive(Debug)]
 pub(super) struct KeyCalendars(Vec<KeyCalendar>);
 
-/// The calendar of the key of a rule.
+/// The calendar of the key of a rule, if it has one.
 #[derive(Debug)]
 struct KeyCalendar {
-    id: OverrideId,
-    rule: Box<str>,
-    calendar: Calendar,
+    key: RuleKey,
+    calendar: Option<Calendar>,
+}
+
+/// The key of one rule, whatever overrides it has.
+#[derive(Clone, Debug)]
+pub(super) struct RuleKey(pub(super) OverrideId);
+
+impl RuleKey {
+    /// The keys for which an override is, if they may have windows of the calendar.
+    pub(super) fn with_windows<'r>(
+        id: &OverrideId,
+        rules: &'r RuleSet,
+    ) -> Vec<(Self, &'r ActiveRule)> {
+        let mut all = active_rules_of(id, rules);
+        all.retain(|active| active.rule().may_have_calendar());
+        let keys = all.into_iter().map(|active| {
+            let key = OverrideId {
+                rule: Some(Arc::clone(&active.rule().name)),
+                has_end: false,
+                ..id.clone()
+            };
+            (Self(key), active)
+        });
+        keys.collect()
+    }
+
+    /// The calendar that the key has at an instant.
+    pub(super) fn calendar<'r>(&self, rules: &'r RuleSet, wall: Wall) -> Option<&'r Calendar> {
+        let active = active_rules_of(&self.0, rules).into_iter().next()?;
+        calendar_of(rules, active, &self.0, wall)
+    }
 }
 
 impl KeyCalendars {
@@ -51,16 +82,10 @@ impl KeyCalendars {
         let (rules, wall) = (shared.limiter.rules(), shared.limiter.now().wall);
         let mut keys = Vec::new();
         for (id, count) in ids.iter().zip(1..) {
-            for active in active_rules_of(id, &rules) {
-                if place_of(shared, active) != place {
-                    continue;
-                }
-                if let Some(calendar) = calendar_of(&rules, active, id, wall) {
-                    keys.push(KeyCalendar {
-                        id: (*id).clone(),
-                        rule: active.rule().name.as_ref().into(),
-                        calendar: calendar.clone(),
-                    });
+            for (key, active) in RuleKey::with_windows(id, &rules) {
+                if place_of(shared, active) == place {
+                    let calendar = calendar_of(&rules, active, id, wall).cloned();
+                    keys.push(KeyCalendar { key, calendar });
                 }
             }
             if count % TURN == 0 {
@@ -78,32 +103,18 @@ impl KeyCalendars {
             return;
         }
         let moved = self.moved(shared).await;
-        let carried = moved.into_iter().map(|key| carry(shared, key));
-        let mut carried = stream::iter(carried).buffer_unordered(AT_ONCE);
-        let (mut failed, mut reason) = (0_usize, None);
-        while let Some(result) = carried.next().await {
-            match result {
-                Ok(_) | Err(AskError::UnknownRule) => {}
-                Err(error) => {
-                    failed += 1;
-                    reason = Some(error.to_string());
-                }
-            }
-        }
-        if let Some(reason) = reason {
-            tell(failed, &reason);
+        let failed = carry_all(shared, moved).await;
+        if let Some((_, reason)) = failed.last() {
+            tell(failed.len(), reason);
         }
     }
 
-    /// Those that have other calendars now.
-    async fn moved(self, shared: &Shared) -> Vec<KeyCalendar> {
+    /// The keys that have other calendars now.
+    async fn moved(self, shared: &Shared) -> Vec<RuleKey> {
         let (rules, wall) = (shared.limiter.rules(), shared.limiter.now().wall);
         let mut moved = Vec::new();
-        for (key, count) in self.0.into_iter().zip(1..) {
-            let mut all = rules.domain(&key.id.domain).iter();
-            let active = all.find(|active| *active.rule().name == *key.rule);
-            let calendar = active.and_then(|active| calendar_of(&rules, active, &key.id, wall));
-            if calendar.is_some_and(|calendar| *calendar != key.calendar) {
+        for (KeyCalendar { key, calendar }, count) in self.0.into_iter().zip(1..) {
+            if is_moved(calendar.as_ref(), key.calendar(&rules, wall)) {
                 moved.push(key);
             }
             if count % TURN == 0 {
@@ -114,11 +125,33 @@ impl KeyCalendars {
     }
 }
 
-async fn carry(shared: &Shared, key: KeyCalendar) -> Result<usize, AskError> {
-    let KeyCalendar { id, rule, .. } = key;
-    let (limiter, descriptor) = (&shared.limiter, descriptor(&id));
-    let carried = limiter.administer_key(&id.domain, &rule, &descriptor, Action::Carry);
-    carried.await
+/// Whether a key may have used something in windows that are not those of its calendar now. While it had none, it keeps
+/// what it used before.
+pub(super) fn is_moved(before: Option<&Calendar>, after: Option<&Calendar>) -> bool {
+    after.is_some() && before != after
+}
+
+/// Carries over the use of keys, where they have any under other calendars. Returns those for which that failed, each with
+/// the reason.
+pub(super) async fn carry_all(shared: &Shared, keys: Vec<RuleKey>) -> Vec<(RuleKey, String)> {
+    let carried = keys.into_iter().map(|key| carry(shared, key));
+    let mut carried = stream::iter(carried).buffer_unordered(AT_ONCE);
+    let mut failed = Vec::new();
+    while let Some(result) = carried.next().await {
+        failed.extend(result.err());
+    }
+    failed
+}
+
+async fn carry(shared: &Shared, key: RuleKey) -> Result<(), (RuleKey, String)> {
+    let id = &key.0;
+    let (rule, descriptor) = (id.rule.as_deref().unwrap_or_default(), descriptor(id));
+    let limiter = &shared.limiter;
+    let carried = limiter.administer_key(&id.domain, rule, &descriptor, Action::Carry);
+    match carried.await {
+        Ok(_) | Err(AskError::UnknownRule) => Ok(()),
+        Err(error) => Err((key, error.to_string())),
+    }
 }
 
 /// Tells that the use of so many keys was perhaps not carried over.

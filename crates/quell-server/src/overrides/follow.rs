@@ -12,6 +12,7 @@ use quell_host::task;
 use tokio::time::{sleep, timeout};
 
 use super::carry::{KeyCalendars, UsePlace};
+use super::due::{DueKeys, carry_due, carry_for_ever};
 use super::{MissingPlans, keys_of, reader};
 use crate::shared::Shared;
 
@@ -66,6 +67,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
     let (mut pause, mut lists) = (RETRY.0, false);
     loop {
         let caught_up = async {
+            carry_due(&shared).await;
             if lists {
                 list(&shared).await?;
                 shared.overrides.missing_plans.tell();
@@ -83,6 +85,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
                 tokio::select! {
                     () = overrides.store().wait_as(overrides.register.name(), &seen) => {}
                     () = overrides.list_again.notified() => lists = true,
+                    never = carry_for_ever(&shared) => match never {},
                 }
                 fall_behind(&shared);
             }
@@ -196,9 +199,12 @@ async fn apply(shared: &Arc<Shared>, changes: Vec<AppliedChange>) {
         let (rules, fields) = (shared.limiter.rules(), shared.overrides.fields());
         let keys = changes.iter().flat_map(|change| keys_of(change, &rules));
         let keys: Vec<_> = keys.collect();
+        let (due, ids) = (&shared.overrides.due, changes.iter().map(AppliedChange::id));
+        due.forget(&rules, ids.clone());
         shared.limiter.change_overrides(&keys, &reader(&fields));
         let (missing, wall) = (&shared.overrides.missing_plans, shared.limiter.now().wall);
         missing.note(&changes, (&rules, &fields), wall);
+        due.note(&shared.limiter.rules(), ids, wall);
     });
     let is_here = work.await.is_some();
     calendars.carry_moved(shared, is_here).await;
@@ -248,7 +254,7 @@ async fn list(shared: &Arc<Shared>) -> Result<(), OverrideStoreError> {
 async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, OverrideStoreError> {
     let store = shared.overrides.store();
     let mut list = shared.limiter.list_overrides();
-    let mut missing = MissingPlans::default();
+    let (mut missing, mut due) = (MissingPlans::default(), DueKeys::default());
     let mut after: Option<Cursor> = None;
     loop {
         let page = store.all(after.as_ref(), MAX_OVERRIDE_PAGE).await?;
@@ -260,13 +266,16 @@ async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, Overr
             let keys = all.iter().flat_map(|change| keys_of(change, &rules));
             let keys: Vec<_> = keys.collect();
             list.add(&keys, &reader(&fields));
-            missing.note(&all, (&rules, &fields), own.limiter.now().wall);
-            (list, missing, page.next)
+            let wall = own.limiter.now().wall;
+            missing.note(&all, (&rules, &fields), wall);
+            let timed = all.iter().filter(|change| has_time(change));
+            due.note(&own.limiter.rules(), timed.map(AppliedChange::id), wall);
+            (list, missing, due, page.next)
         });
-        let Some((part, of_part, next)) = work.await else {
+        let Some((part, of_part, due_of_part, next)) = work.await else {
             return Ok(true);
         };
-        (list, missing) = (part, of_part);
+        (list, missing, due) = (part, of_part, due_of_part);
         match next {
             Some(next) => after = Some(next),
             None => break,
@@ -277,9 +286,18 @@ async fn list_from(shared: &Arc<Shared>, begin: &Position) -> Result<bool, Overr
         return Ok(false);
     }
     shared.overrides.missing_plans.replace(missing);
+    shared.overrides.due.replace(due);
     // A store that was never written to, or was emptied, says of nothing that it is gone.
     if !begin.identity().is_empty() {
         task::run_blocking(move || list.end()).await;
     }
     Ok(true)
+}
+
+/// Whether an override begins or ends by the clock.
+const fn has_time(change: &AppliedChange) -> bool {
+    match change {
+        AppliedChange::Put(record) => record.from.is_some() || record.until.is_some(),
+        AppliedChange::Deleted { .. } => false,
+    }
 }

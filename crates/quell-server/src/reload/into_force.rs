@@ -53,11 +53,11 @@ pub(crate) fn bring_into_force(shared: &Shared, loaded: LoadedRules) -> Result<(
     Ok(())
 }
 
-/// The rules, with what their keys are made of.
-fn keys(rules: &RuleSet) -> impl Iterator<Item = (&str, &str, &[Per])> {
+/// The rules, with what their keys are made of, and whether those may have windows of the calendar.
+fn keys(rules: &RuleSet) -> impl Iterator<Item = (&str, &str, &[Per], bool)> {
     rules.all().map(|(domain, active)| {
         let rule = active.rule();
-        (domain, &*rule.name, &*rule.per)
+        (domain, &*rule.name, &*rule.per, rule.may_have_calendar())
     })
 }
 

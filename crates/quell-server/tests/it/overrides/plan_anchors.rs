@@ -1,10 +1,14 @@
 //! A plan with an anchor of its own, and parts of its windows.
 
-use quell_testkit::redis::{Redis, try_command};
-use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::{Fixture, HOUR, advance, batch, call, put, set};
-use crate::harness::store_settings;
+use quell::clock::{Clock, ManualClock, SystemClock};
+use quell_testkit::redis::{Redis, try_command};
+use serde_json::{Value, json};
+
+use super::{Fixture, HOUR, KEPT, advance, batch, call, put, set};
+use crate::harness::{eventually, store_settings};
 
 #[test]
 fn a_plan_may_begin_its_windows_elsewhere() {
@@ -167,33 +171,142 @@ fn a_new_anchor_counts_although_nobody_calls_meanwhile() {
     assert_eq!(call(&server, "monthly", "put", 1)["remaining"], 99);
 }
 
-/// On a store that servers share the server that writes the override carries it: the state has another expiry.
+/// Nobody calls from before the override begins or ends until the old window has ended. It is November 14, 22:13.
+#[test]
+fn an_anchor_counts_from_the_instant_at_which_its_override_begins_or_ends() {
+    let mut server = Fixture::with_clock(BY_PERIOD, "");
+    anchors_by_the_clock(&mut server, |server, time| advance(server, time));
+}
+
+#[test]
+fn an_anchor_counts_that_begins_or_ends_while_the_server_is_down() {
+    let mut server = Fixture::with_clock(BY_PERIOD, KEPT);
+    anchors_by_the_clock(&mut server, |server, time| {
+        server.stop();
+        advance(server, time);
+        server.start().unwrap();
+    });
+}
+
+fn anchors_by_the_clock(server: &mut Fixture, pass: impl Fn(&mut Fixture, Duration)) {
+    let named = |tenant: &str| format!("/v1/overrides/shop/monthly?tenant={tenant}");
+    let later = |tenant: &str, body: Value| {
+        let answer = put(server, &named(tenant), &body);
+        assert_eq!(answer.status, 201, "{answer:?}");
+    };
+    let from_25 = json!({"limit": "100/month", "anchor": 25});
+    let at = "2023-11-20T00:00:00Z";
+    let until = json!({"limit": "100/month", "anchor": 25, "until": at});
+    set(server, &named("ends"), &until);
+    set(server, &named("replaced"), &from_25);
+    set(server, &named("put%20off"), &until);
+    let tenants = ["begins", "ends", "replaced", "put off", "deleted"];
+    for tenant in tenants {
+        assert_eq!(call(server, "monthly", tenant, 80)["remaining"], 20);
+    }
+    let from = json!({"limit": "100/month", "anchor": 10, "from": at});
+    later("begins", from.clone());
+    later("deleted", from);
+    // Without a limit until then, and meanwhile the anchor goes.
+    set(
+        server,
+        &named("replaced"),
+        &json!({"unlimited": true, "until": at}),
+    );
+    for tenant in ["replaced", "deleted"] {
+        let target = format!("{}&which=standing", named(tenant));
+        assert_eq!(server.request("DELETE", &target, "").json()["deleted"], 1);
+    }
+    let longer = json!({"limit": "100/month", "anchor": 25, "until": "2024-11-20T00:00:00Z"});
+    set(server, &named("put%20off"), &longer);
+    // November 20; who follows changes carries what is due before.
+    pass(server, 6 * 24 * HOUR);
+    set(server, &named("another"), &from_25);
+    // November 27, when the month of anchor 25 is over, and that of anchor 1 is not.
+    advance(server, 7 * 24 * HOUR);
+    for (tenant, left) in [("ends", 19), ("replaced", 19), ("put off", 99)] {
+        let used = call(server, "monthly", tenant, 1);
+        assert_eq!(used["remaining"], left, "{tenant}");
+    }
+    // December 3, when the month of anchor 1 is over, and that of anchor 10 is not.
+    advance(server, 6 * 24 * HOUR);
+    for (tenant, left) in [("begins", 19), ("ends", 99), ("deleted", 99)] {
+        let used = call(server, "monthly", tenant, 1);
+        assert_eq!(used["remaining"], left, "{tenant}");
+    }
+}
+
+/// On a store that servers share the state has another expiry at once, whether the override is written or begins. The
+/// store's clock is that of the machine.
 #[test]
 fn a_new_anchor_reaches_the_state_on_a_shared_store_at_once() {
     const DAY: i64 = 86_400_000;
     let redis = Redis::start(&[]);
-    let server = Fixture::new(BY_PERIOD, &store_settings(&redis));
-    let before = redis.keys();
-    call(&server, "yearly", "acme", 5);
-    let mut new = redis.keys();
-    new.retain(|key| !before.contains(key));
-    let left = || -> i64 {
-        let [state] = new.as_slice() else {
-            panic!("{new:?}")
-        };
+    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let own = Arc::clone(&clock) as Arc<dyn Clock>;
+    let server = Fixture::with_other_clock(BY_PERIOD, &store_settings(&redis), own);
+    let used = |tenant: &str| {
+        let before = redis.keys();
+        call(&server, "yearly", tenant, 5);
+        let mut new = redis.keys();
+        new.retain(|key| !before.contains(key));
+        new
+    };
+    let left = |state: &[Vec<u8>]| -> i64 {
+        let [state] = state else { panic!("{state:?}") };
         let answer = try_command(redis.port(), &[b"PTTL", &state[..]]);
         answer.unwrap().trim().parse().unwrap()
     };
-    let until_january = left();
-    set(
-        &server,
-        "/v1/overrides/shop/yearly?tenant=acme",
-        &json!({"limit": "9/year", "anchor": "2026-07-01"}),
-    );
-    let until_july = left();
-    assert!(
-        (until_july - until_january).abs() > 100 * DAY,
-        "{until_january} {until_july}"
-    );
+    let named = |tenant: &str| format!("/v1/overrides/shop/yearly?tenant={tenant}");
+    let (now, later) = (used("now"), used("later"));
+    let until_january = left(&now);
+    let body = json!({"limit": "9/year", "anchor": "2026-07-01"});
+    set(&server, &named("now"), &body);
+    let is_moved = |left: i64| (left - until_january).abs() > 100 * DAY;
+    assert!(is_moved(left(&now)), "{until_january} {}", left(&now));
+    assert_eq!(call(&server, "yearly", "now", 1)["remaining"], 3);
+    let mut body = body;
+    body["from"] = json!("1h");
+    assert_eq!(put(&server, &named("later"), &body).status, 201);
+    assert!(!is_moved(left(&later)));
+    clock.advance(HOUR);
+    eventually("it is carried", || is_moved(left(&later)));
+    assert_eq!(call(&server, "yearly", "later", 1)["remaining"], 3);
+}
+
+/// A store that does not answer when an override begins is asked again.
+#[test]
+fn a_new_anchor_waits_for_the_store() {
+    let mut redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let own = Arc::clone(&clock) as Arc<dyn Clock>;
+    let settings = format!("store = '{}'", redis.url());
+    let server = Fixture::with_other_clock(BY_PERIOD, &settings, own);
+    let body = json!({"limit": "9/year", "anchor": "2026-07-01", "from": "1h"});
+    call(&server, "yearly", "acme", 5);
+    let target = "/v1/overrides/shop/yearly?tenant=acme";
+    assert_eq!(put(&server, target, &body).status, 201);
+    let is_well = || {
+        let health = server.get("/healthz").json();
+        health["overrides"].get("failure").is_none()
+    };
+    let states = redis.keys();
+    let times = |redis: &Redis| -> Vec<i64> {
+        let left = |state: &Vec<u8>| try_command(redis.port(), &[b"PTTL", &state[..]]);
+        let left = states.iter().map(|state| left(state).unwrap());
+        left.map(|left| left.trim().parse().unwrap()).collect()
+    };
+    let before = times(&redis);
+    redis.kill();
+    eventually("the store is gone", || !is_well());
+    clock.advance(HOUR);
+    redis.restart();
+    const DAY: i64 = 86_400_000;
+    eventually("it is carried", || {
+        let pairs = before.iter().zip(times(&redis));
+        pairs
+            .into_iter()
+            .any(|(before, now)| (before - now).abs() > 100 * DAY)
+    });
     assert_eq!(call(&server, "yearly", "acme", 1)["remaining"], 3);
 }
