@@ -58,7 +58,7 @@ pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
 pub use overrides::{
     held_overrides_as_model, held_overrides_as_model_in_micros, overrides_as_model,
-    overrides_as_model_in_micros,
+    overrides_as_model_in_micros, restarts_as_model,
 };
 pub use permits::permits_are_counted;
 use rules::{Random, random_budgets, random_rules, steady_rules};

@@ -1,11 +1,14 @@
 //! Overrides: numbers of single keys that come, change, begin and end while the keys are used.
 
+use std::mem::replace;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quell::clock::ManualClock;
 use quell::rule::{DomainRules, Effect, Per, Plans, Rule, StoredEffect};
 use quell::store::{AdminStore, HoldStore, Store};
 use quell::{KeyOverride, Limit, LimitError, Limiter, Operation, OverrideRank, Span};
+use quell_core::rule::RuleSet;
 use quell_core::time::{Now, Wall};
 
 use crate::anchors::anchored;
@@ -47,7 +50,7 @@ fn rules(random: &mut Random) -> Vec<DomainRules> {
             "rule-0" => &["a"],
             "rule-1" => &["b"],
             "rule-2" => &["a", "b"],
-            _ => &[],
+            _ => &["c"],
         };
         rule.per = entries.iter().map(|entry| Per::value(entry)).collect();
     }
@@ -79,7 +82,27 @@ fn random_spans(random: &mut Random, now: Now) -> Vec<Span> {
 /// # Panics
 /// When an answer differs; the message names the seed and the step.
 pub async fn overrides_as_model<S: AdminStore>(store: S, seed: u64, steps: usize) {
-    run(store, ModelStore::default(), Random::new(seed), steps).await;
+    let random = Random::new(seed);
+    run(store, ModelStore::default(), random, steps, None).await;
+}
+
+/// Makes a limiter with these rules and the snapshot of another one, on the same clock.
+pub type Restart<S> =
+    dyn Fn(&Limiter<S>, &Arc<ManualClock>, Vec<DomainRules>) -> Limiter<S> + Send + Sync;
+
+/// As [`overrides_as_model`], with restarts after which the overrides are listed again. All buckets are full at the start:
+/// after a restart rules come into force once more.
+///
+/// # Panics
+/// As [`overrides_as_model`].
+pub async fn restarts_as_model<S: AdminStore>(
+    store: S,
+    seed: u64,
+    steps: usize,
+    restart: &Restart<S>,
+) {
+    let random = Random::from_full(seed);
+    run(store, ModelStore::default(), random, steps, Some(restart)).await;
 }
 
 /// [`overrides_as_model`] for a store that counts time in microseconds.
@@ -93,7 +116,7 @@ pub async fn overrides_as_model_in_micros<S: AdminStore>(
     steps: usize,
 ) {
     let model = InMicros(ModelStore::new(carries));
-    run(store, model, Random::from_full(seed), steps).await;
+    run(store, model, Random::from_full(seed), steps, None).await;
 }
 
 /// As [`overrides_as_model`], under permits that are held, waited for, renewed, given back and expire while their numbers
@@ -154,21 +177,41 @@ fn held_rules(random: &mut Random, _can_learn: bool) -> Vec<DomainRules> {
     vec![DomainRules::new("d", vec![rule])]
 }
 
-async fn run<S: AdminStore, M: AdminStore>(store: S, model: M, random: Random, steps: usize) {
+async fn run<S: AdminStore, M: AdminStore>(
+    store: S,
+    model: M,
+    random: Random,
+    steps: usize,
+    restart: Option<&Restart<S>>,
+) {
     let (seed, history, mut random) = (random.seed(), random.reseeded(0), random);
-    let (subject, clock) = limiter(store, start());
+    let (mut subject, clock) = limiter(store, start());
     let (model, model_clock) = limiter(model, start());
-    reload_and_read(&subject, &model, &rules(&mut random), &history);
+    let (mut in_force, mut stored) = (rules(&mut random), Vec::new());
+    reload_and_read(&subject, &model, &in_force, &history);
     for step in 0..steps {
         let now = random.step_clock(subject.now());
         clock.set(now);
         model_clock.set(now);
         if random.one_in(100) {
-            reload_and_read(&subject, &model, &rules(&mut random), &history);
+            let before = replace(&mut in_force, rules(&mut random));
+            if restart.is_some() {
+                keep_rules(before, &mut in_force);
+            }
+            reload_and_read(&subject, &model, &in_force, &history);
+            list_again(&subject, &stored, &history);
+            list_again(&model, &stored, &history);
         }
         let query = random_query(&mut random);
         if random.one_in(6) {
-            change_overrides(&subject, &model, &history, &mut random, now);
+            let change = change_overrides(&subject, &model, &history, &mut random, now);
+            stored
+                .retain(|one: &RandomChange| (one.value, one.rank) != (change.value, change.rank));
+            stored.push(change);
+        }
+        if let Some(restart) = restart.filter(|_| step % 50 == 49) {
+            subject = restart(&subject, &clock, in_force.clone());
+            list_again(&subject, &stored, &history);
         }
         let operation = match random.one_in(5) {
             true => Operation::Peek,
@@ -181,6 +224,27 @@ async fn run<S: AdminStore, M: AdminStore>(store: S, model: M, random: Random, s
             "seed {seed} step {step}: {operation:?} {query:?} at {now:?}"
         );
     }
+}
+
+/// Keeps rules that a reload would remove: a restart prolongs the time for which their use is remembered.
+fn keep_rules(before: Vec<DomainRules>, after: &mut [DomainRules]) {
+    for (before, after) in before.into_iter().zip(after) {
+        for rule in before.rules {
+            if after.rules.iter().all(|other| other.name != rule.name) {
+                after.rules.push(rule);
+            }
+        }
+    }
+}
+
+/// Lists all overrides to a limiter, one by one.
+fn list_again<S: Store>(subject: &Limiter<S>, stored: &[RandomChange], history: &Random) {
+    let read = |_: &str, rule: &str, text: &str| read(history, rule, text);
+    let mut list = subject.list_overrides();
+    for change in stored {
+        list.add(&change.of_keys(&subject.rules()), &read);
+    }
+    list.end();
 }
 
 /// Puts the same rules into force on both, and keeps the overrides.
@@ -202,31 +266,38 @@ pub(crate) fn change_overrides<S: Store, M: Store>(
     history: &Random,
     random: &mut Random,
     now: Now,
-) {
+) -> RandomChange {
     let change = random_change(random, now);
     let rules = subject.rules();
-    let rules = rules.domain("d").iter().map(|active| active.rule());
-    let all = rules.map(|rule| KeyOverride {
-        domain: "d",
-        rule: &rule.name,
-        entries: { rule.per.iter() }
-            .map(|per| (&*per.entry, change.value))
-            .collect(),
-        rank: change.rank,
-        spans: change.spans.clone(),
-    });
-    let all: Vec<_> = all.collect();
+    let all = change.of_keys(&rules);
     let read = |_: &str, rule: &str, text: &str| read(history, rule, text);
     subject.change_overrides(&all, &read);
     model.change_overrides(&all, &read);
     assert_eq!(subject.override_count(), model.override_count());
+    change
 }
 
 /// A change of the overrides of all keys with one value.
-struct RandomChange {
+pub(crate) struct RandomChange {
     value: &'static str,
     rank: OverrideRank,
     spans: Vec<Span>,
+}
+
+impl RandomChange {
+    fn of_keys<'r>(&self, rules: &'r RuleSet) -> Vec<KeyOverride<'r>> {
+        let rules = rules.domain("d").iter().map(|active| active.rule());
+        let all = rules.map(|rule| KeyOverride {
+            domain: "d",
+            rule: &rule.name,
+            entries: { rule.per.iter() }
+                .map(|per| (&*per.entry, self.value))
+                .collect(),
+            rank: self.rank,
+            spans: self.spans.clone(),
+        });
+        all.collect()
+    }
 }
 
 fn random_change(random: &mut Random, now: Now) -> RandomChange {

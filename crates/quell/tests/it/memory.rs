@@ -12,7 +12,8 @@ use quell_conformance::{
     a_carried_key_needs_no_call, anchors_as_model, exact_in_parallel, held_overrides_as_model,
     holds_as_model, lists_holds, names_stand_for_whole_sets, new_anchors_give_no_second_budget,
     overdraws_as_model, overrides_as_model, permits_are_counted,
-    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor, same_as_model, seeds,
+    random_anchors_give_no_second_budget, reservations_follow_a_new_anchor, restarts_as_model,
+    same_as_model, seeds,
 };
 use quell_core::rule::{DomainRules, Effect, Matcher, Override, Pattern, REMEMBERED, Rule};
 use quell_core::time::Now;
@@ -30,6 +31,13 @@ async fn overrides_answer_as_the_model_does() {
     for seed in seeds(20) {
         overrides_as_model(MemoryStore::new(), seed, 1_000).await;
         held_overrides_as_model(MemoryStore::new(), seed, 1_000).await;
+    }
+}
+
+#[tokio::test]
+async fn a_restart_changes_no_answer() {
+    for seed in seeds(20) {
+        restarts_as_model(MemoryStore::new(), seed, 1_000, &restarted).await;
     }
 }
 
@@ -287,7 +295,7 @@ async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
         .collect();
     assert_eq!(states.len(), 2);
 
-    let store = MemoryStore::with(1_000, before.store().hash_key());
+    let store = MemoryStore::with(10_000, before.store().hash_key());
     let after = Limiter::builder(store)
         .clock(Arc::clone(&clock) as _)
         .build();
@@ -387,7 +395,7 @@ fn restarted(
     let now = clock.now();
     let shards = 0..before.store().shard_count();
     let states = shards.flat_map(|shard| before.store().export(shard, now));
-    let store = MemoryStore::with(1_000, before.store().hash_key());
+    let store = MemoryStore::with(10_000, before.store().hash_key());
     let after = Limiter::builder(store)
         .clock(Arc::clone(clock) as _)
         .build();
