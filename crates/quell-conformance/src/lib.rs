@@ -57,7 +57,7 @@ pub use in_micros::InMicros;
 pub use learning::learns_as_model_in_micros;
 pub use model::{Carries, ModelStore};
 pub use overrides::{
-    held_overrides_as_model, held_overrides_as_model_in_micros, overrides_as_model,
+    Restart, held_overrides_as_model, held_overrides_as_model_in_micros, overrides_as_model,
     overrides_as_model_in_micros, restarts_as_model,
 };
 pub use permits::permits_are_counted;

@@ -295,7 +295,7 @@ async fn a_snapshot_brings_use_and_bans_back_under_new_rules() {
         .collect();
     assert_eq!(states.len(), 2);
 
-    let store = MemoryStore::with(10_000, before.store().hash_key());
+    let store = MemoryStore::with(1_000, before.store().hash_key());
     let after = Limiter::builder(store)
         .clock(Arc::clone(&clock) as _)
         .build();
