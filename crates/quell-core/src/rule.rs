@@ -202,8 +202,8 @@ impl Per {
     /// A value as the key has it: of an address, the first one of those that count as one.
     #[must_use]
     pub fn counted(&self, value: &str) -> Option<IpAddr> {
-        let address = address::parse(value.as_bytes())?;
-        Some(self.prefix?.cut(address))
+        let prefix = self.prefix?;
+        Some(prefix.cut(address::parse(value.as_bytes())?))
     }
 
     /// Returns true if the captured value decides whether `matcher` holds.
@@ -375,11 +375,13 @@ impl Rule {
         overrides.chain(plans).chain([&self.effect])
     }
 
-    /// Returns true if its keys may have windows of the calendar: all of its limits have, since they have one `align`.
+    /// Returns true if its keys may have windows of the calendar: its limits have one `align`, so the first one tells, and
+    /// a rule without a limit has any.
     #[must_use]
     pub fn may_have_calendar(&self) -> bool {
-        let mut limits = self.effects().filter_map(Effect::limit);
-        limits.all(|limit| limit.calendar().is_some())
+        let own = self.effect.limit();
+        let first = own.or_else(|| self.effects().find_map(Effect::limit));
+        first.is_none_or(|limit| limit.calendar().is_some())
     }
 
     /// Checks whether the rule applies to a descriptor.

@@ -133,6 +133,20 @@ struct Timed {
     numbers: Arc<Stored>,
 }
 
+impl Timed {
+    /// Those whose time it is. Numbers that do not go with the rule leave the choice to the next ones.
+    fn now(all: &[Self], wall: Wall) -> impl Iterator<Item = &Self> {
+        let is_now =
+            move |timed: &&Self| timed.from <= wall && timed.until.is_none_or(|until| wall < until);
+        let now = all.iter().filter(is_now);
+        now.filter(|timed| timed.choice().is_some())
+    }
+
+    fn choice(&self) -> Option<StoredChoice<'_>> {
+        self.numbers.shared()?.get()
+    }
+}
+
 /// Numbers that keys of one rule share.
 struct Shared {
     /// Domain, rule and text.
@@ -191,6 +205,18 @@ impl StoredOverrides for Table {
             None => {
                 let stored = self.stored(self.hash.of_bytes(key));
                 (stored.and_then(|stored| stored.get(wall)), KeyHash::NONE)
+            }
+        }
+    }
+
+    fn find_lasting(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>> {
+        match &**self.stored(self.hash.of_bytes(key))? {
+            Stored::Always(shared) => shared.get(),
+            Stored::Timed(all) => {
+                let mut now = Timed::now(all, wall);
+                let first = now.next()?;
+                let others = now.take_while(|timed| timed.rank == first.rank);
+                others.last().unwrap_or(first).choice()
             }
         }
     }
@@ -301,13 +327,7 @@ impl Stored {
     fn get(&self, wall: Wall) -> Option<StoredChoice<'_>> {
         match self {
             Self::Always(shared) => shared.get(),
-            Self::Timed(all) => {
-                let mut all = all.iter();
-                let is_now = |timed: &&Timed| {
-                    timed.from <= wall && timed.until.is_none_or(|until| wall < until)
-                };
-                all.find(is_now)?.numbers.shared()?.get()
-            }
+            Self::Timed(all) => Timed::now(all, wall).next()?.choice(),
         }
     }
 
@@ -412,11 +432,11 @@ impl Overrides {
         self.end(table, given_up, context, changed)
     }
 
-    /// Drops all overrides that are not in `seen`. Limits from before a restart that are not of the others hand their
-    /// keys on.
+    /// Drops all overrides that are not in `seen`. Limits from before a restart whose numbers have not come back hand
+    /// their keys on.
     pub(crate) fn retain(&mut self, rules: &RuleSet, seen: &Seen, context: &Naming<'_>) -> Changed {
-        let (rules, changes) = rules.without_dropped(context.now, context.ids);
-        let changed = Changed { rules, changes };
+        let mut changed = Changed::new(rules);
+        changed.changes = changed.rules.hand_on_dropped(context.now, context.ids);
         let Some(mut table) = self.table.take() else {
             return changed;
         };
@@ -526,8 +546,7 @@ impl Overrides {
                 effect: None,
                 before: Some(numbers),
             };
-            let (rules, _, changes) = changed.rules.name_stored(&[gone], context.now, context.ids);
-            changed.rules = rules;
+            let (_, changes) = changed.rules.name_stored(&[gone], context.now, context.ids);
             changed.changes.add(changes);
         }
     }
@@ -611,10 +630,9 @@ fn choose(
         effect: own,
         before,
     };
-    let (rules, named, changes) = changed
+    let (named, changes) = changed
         .rules
         .name_stored(&[stored], context.now, context.ids);
-    changed.rules = rules;
     changed.changes.add(changes);
     if let Some(Some(numbers)) = named.into_iter().next() {
         return Choice::Numbers(numbers);

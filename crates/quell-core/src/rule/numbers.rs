@@ -81,6 +81,9 @@ pub trait StoredOverrides: fmt::Debug + Send + Sync {
     /// decides. Also the key's hash.
     fn find(&self, key: &[u8], wall: Wall) -> (Option<StoredChoice<'_>>, KeyHash);
 
+    /// The same numbers as [`find`](Self::find), but those that go on after the first of several of one override.
+    fn find_lasting(&self, key: &[u8], wall: Wall) -> Option<StoredChoice<'_>>;
+
     /// The instants at which numbers that are stored for the key with these bytes begin or cease to apply.
     fn instants(&self, key: &[u8]) -> Vec<Wall>;
 }

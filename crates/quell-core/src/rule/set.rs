@@ -370,13 +370,8 @@ impl RuleSet {
             }
             !dropped.is_over(now)
         });
-        let mut naming = Naming {
-            now,
-            ids,
-            changes,
-            dropped,
-            orphans: Vec::new(),
-        };
+        let mut naming = Naming::new(now, ids, Arc::new(dropped));
+        naming.changes = changes;
         for DomainRules {
             domain,
             rules,
@@ -418,7 +413,7 @@ impl RuleSet {
         }
         let next = Self {
             domains: Arc::new(in_force),
-            dropped: Arc::new(naming.dropped),
+            dropped: naming.dropped,
             stored: None,
         };
         (next, naming.changes)
@@ -498,10 +493,32 @@ impl RuleSet {
         reader: &DescriptorReader<'_>,
         wall: Wall,
     ) -> &'r Numbers {
+        let find = |stored: &'r dyn StoredOverrides, key: &[u8]| stored.find(key, wall).0;
+        self.numbers_by(in_force, reader, find)
+    }
+
+    /// The same without numbers of a stored override that are for its first window alone.
+    #[must_use]
+    pub fn lasting_numbers_for<'r>(
+        &'r self,
+        in_force: &'r ActiveRule,
+        reader: &DescriptorReader<'_>,
+        wall: Wall,
+    ) -> &'r Numbers {
+        let find = |stored: &'r dyn StoredOverrides, key: &[u8]| stored.find_lasting(key, wall);
+        self.numbers_by(in_force, reader, find)
+    }
+
+    fn numbers_by<'r>(
+        &'r self,
+        in_force: &'r ActiveRule,
+        reader: &DescriptorReader<'_>,
+        find: impl FnOnce(&'r dyn StoredOverrides, &[u8]) -> Option<StoredChoice<'r>>,
+    ) -> &'r Numbers {
         let stored = self.stored.as_deref().and_then(|stored| {
             let mut key = in_force.scope.clone();
             in_force.rule.capture(reader, &mut key);
-            stored.find(&key, wall).0
+            find(stored, &key)
         });
         in_force.numbers(stored, reader).0
     }

@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem;
 
 use super::{
     ActiveOverride, ActiveRule, Changes, DroppedLimit, DroppedLimits, LimitIds, ReplacedLimit,
@@ -23,15 +24,14 @@ impl RuleSet {
     /// `None` if they are gone, or have no rule.
     ///
     /// Keys of numbers that are gone go to the rule's own limit.
-    #[must_use]
     #[doc(hidden)]
     pub fn name_stored(
-        &self,
+        &mut self,
         all: &[StoredNumbers<'_>],
         now: Now,
         ids: &LimitIds,
-    ) -> (Self, Vec<Option<Numbers>>, Changes) {
-        let mut naming = self.naming(now, ids);
+    ) -> (Vec<Option<Numbers>>, Changes) {
+        let mut naming = Naming::new(now, ids, mem::take(&mut self.dropped));
         let named = all.iter().map(|stored| {
             let (domain, name) = stored.rule;
             let mut rules = self.domain(domain).iter();
@@ -54,37 +54,20 @@ impl RuleSet {
             None
         });
         let named = named.collect();
-        let next = Self {
-            dropped: Arc::new(naming.dropped),
-            ..self.clone()
-        };
-        (next, named, naming.changes)
+        self.dropped = naming.dropped;
+        (named, naming.changes)
     }
 
-    /// The same rules, and what it changes for a store that limits which they had once, and for which no numbers came
-    /// back, hand their keys on. Until then such limits wait for their numbers.
-    #[must_use]
+    /// Limits from before a restart hand their keys to others of their rules, since their numbers have not come back.
+    /// Returns what that changes for a store.
     #[doc(hidden)]
-    pub fn without_dropped(&self, now: Now, ids: &LimitIds) -> (Self, Changes) {
-        let mut naming = self.naming(now, ids);
+    pub fn hand_on_dropped(&mut self, now: Now, ids: &LimitIds) -> Changes {
+        let mut naming = Naming::new(now, ids, mem::take(&mut self.dropped));
         for (_, in_force) in self.all() {
             naming.retire_orphans(in_force);
         }
-        let next = Self {
-            dropped: Arc::new(naming.dropped),
-            ..self.clone()
-        };
-        (next, naming.changes)
-    }
-
-    fn naming<'a>(&self, now: Now, ids: &'a LimitIds) -> Naming<'a> {
-        Naming {
-            now,
-            ids,
-            changes: Changes::default(),
-            dropped: DroppedLimits::clone(&self.dropped),
-            orphans: Vec::new(),
-        }
+        self.dropped = naming.dropped;
+        naming.changes
     }
 }
 
@@ -195,12 +178,23 @@ pub(super) struct Naming<'a> {
     pub(super) now: Now,
     pub(super) ids: &'a LimitIds,
     pub(super) changes: Changes,
-    pub(super) dropped: DroppedLimits,
+    /// Shared with the rules in force until it changes: there may be as many as keys have numbers.
+    pub(super) dropped: Arc<DroppedLimits>,
     /// Limits of the rule at hand that have no successor in their place.
     pub(super) orphans: Vec<ActiveLimit>,
 }
 
-impl Naming<'_> {
+impl<'a> Naming<'a> {
+    pub(super) fn new(now: Now, ids: &'a LimitIds, dropped: Arc<DroppedLimits>) -> Self {
+        Self {
+            now,
+            ids,
+            changes: Changes::default(),
+            dropped,
+            orphans: Vec::new(),
+        }
+    }
+
     /// The numbers of an effect of `rule`, whose limit gets an id or keeps that of `old`. If there is no limit any
     /// more, `old` is an orphan.
     pub(super) fn numbers(
@@ -230,7 +224,7 @@ impl Naming<'_> {
         };
         let back = match old {
             Some(_) => None,
-            None => self.dropped.remove(&place).map(|(back, _)| back),
+            None => self.take_dropped(place),
         };
         let old = old.or(back.as_ref());
         if let Some(old) = old.filter(|old| old.limit == *limit && old.place == place) {
@@ -250,20 +244,30 @@ impl Naming<'_> {
         Some(active)
     }
 
+    fn take_dropped(&mut self, place: LimitPlace) -> Option<ActiveLimit> {
+        if !self.dropped.contains_key(&place) {
+            return None;
+        }
+        let (limit, _) = Arc::make_mut(&mut self.dropped).remove(&place)?;
+        Some(limit)
+    }
+
     /// As [`Self::hand_on_orphans`], also the keys of limits that the rule had when it was last there.
     pub(super) fn retire_orphans(&mut self, rule: &ActiveRule) {
         let places = self
             .dropped
             .range(LimitPlace::new(&rule.scope).all_of_rule());
         let places: Vec<LimitPlace> = places.map(|(place, _)| *place).collect();
-        let dropped = places.iter().filter_map(|place| self.dropped.remove(place));
-        self.orphans.extend(dropped.map(|(limit, _)| limit));
+        for place in places {
+            let dropped = self.take_dropped(place);
+            self.orphans.extend(dropped);
+        }
         self.hand_on_orphans(rule);
     }
 
     /// Keys of orphans go to another limit of their rule. If it has none, the orphans are idle.
     fn hand_on_orphans(&mut self, rule: &ActiveRule) {
-        for orphan in core::mem::take(&mut self.orphans) {
+        for orphan in mem::take(&mut self.orphans) {
             match rule.heir() {
                 Some(heir) => self.retire(&orphan, Some(heir)),
                 None => self.changes.idle.push(DroppedLimit {
@@ -287,7 +291,8 @@ impl Naming<'_> {
                     at: self.now,
                 };
                 self.changes.dropped.push(dropped);
-                let before = self.dropped.insert(old.place, (old.clone(), dropped));
+                let all = Arc::make_mut(&mut self.dropped);
+                let before = all.insert(old.place, (old.clone(), dropped));
                 self.changes.removed.extend(before.map(|(_, one)| one.id));
             }
         }
