@@ -37,7 +37,10 @@ pub(super) enum UsePlace {
 
 /// The calendars of keys at an instant: of those whose use lies in one place.
 #[derive(Debug)]
-pub(super) struct KeyCalendars(Vec<KeyCalendar>);
+pub(super) struct KeyCalendars {
+    place: UsePlace,
+    keys: Vec<KeyCalendar>,
+}
 
 /// The calendar of the key of a rule, if it has one.
 #[derive(Debug)]
@@ -72,8 +75,36 @@ impl RuleKey {
     /// The calendar that the key has at an instant.
     pub(super) fn calendar<'r>(&self, rules: &'r RuleSet, wall: Wall) -> Option<&'r Calendar> {
         let active = active_rules_of(&self.0, rules).into_iter().next()?;
-        calendar_of(rules, active, &self.0, wall)
+        let descriptor = descriptor(&self.0);
+        let numbers = rules.numbers_for(active, &DescriptorReader::new(&descriptor), wall);
+        numbers.active()?.limit.calendar()
     }
+
+    /// The same, or while numbers without a limit apply the next one, and since when the key has it.
+    fn next_calendar<'r>(&self, rules: &'r RuleSet, wall: Wall) -> Option<(&'r Calendar, Wall)> {
+        let at = |wall| Some((self.calendar(rules, wall)?, wall));
+        at(wall).or_else(|| {
+            let mut later = self.instants(rules);
+            later.retain(|at| *at > wall);
+            later.sort_unstable();
+            later.into_iter().find_map(at)
+        })
+    }
+
+    /// The instants at which overrides of the key begin and end.
+    pub(super) fn instants(&self, rules: &RuleSet) -> Vec<Wall> {
+        let Self(id) = self;
+        let rule = id.rule.as_deref().unwrap_or_default();
+        let bytes = rules.key_of(&id.domain, rule, &descriptor(id));
+        bytes.map_or_else(Vec::new, |bytes| rules.stored_instants(&bytes))
+    }
+}
+
+/// A key whose use is to be carried over.
+pub(super) struct Moved {
+    pub(super) key: RuleKey,
+    /// The instant whose numbers the key is brought under, if that is not the present one.
+    pub(super) at: Option<Wall>,
 }
 
 impl KeyCalendars {
@@ -84,7 +115,8 @@ impl KeyCalendars {
         for (id, count) in ids.iter().zip(1..) {
             for (key, active) in RuleKey::with_windows(id, &rules) {
                 if place_of(shared, active) == place {
-                    let calendar = calendar_of(&rules, active, id, wall).cloned();
+                    let calendar = key.next_calendar(&rules, wall);
+                    let calendar = calendar.map(|(calendar, _)| calendar.clone());
                     keys.push(KeyCalendar { key, calendar });
                 }
             }
@@ -92,15 +124,15 @@ impl KeyCalendars {
                 yield_now().await;
             }
         }
-        Self(keys)
+        Self { place, keys }
     }
 
     /// Carries over the use of the keys that have other calendars now, if the change `is_here`. What fails is told in
     /// the log: such keys keep what they used if they are called before their old windows end.
     pub(super) async fn carry_moved(self, shared: &Shared, is_here: bool) {
-        if !is_here && !self.0.is_empty() {
-            tell(self.0.len(), "this server does not have the change yet");
-            return;
+        if !is_here && !self.keys.is_empty() {
+            let reason = "this server does not have the change yet";
+            return tell(self.keys.len(), reason);
         }
         let moved = self.moved(shared).await;
         let failed = carry_all(shared, moved).await;
@@ -110,12 +142,16 @@ impl KeyCalendars {
     }
 
     /// The keys that have other calendars now.
-    async fn moved(self, shared: &Shared) -> Vec<RuleKey> {
+    async fn moved(self, shared: &Shared) -> Vec<Moved> {
         let (rules, wall) = (shared.limiter.rules(), shared.limiter.now().wall);
         let mut moved = Vec::new();
-        for (KeyCalendar { key, calendar }, count) in self.0.into_iter().zip(1..) {
-            if is_moved(calendar.as_ref(), key.calendar(&rules, wall)) {
-                moved.push(key);
+        for (KeyCalendar { key, calendar }, count) in self.keys.into_iter().zip(1..) {
+            let next = key.next_calendar(&rules, wall);
+            let at = next.map(|(_, at)| at).filter(|at| *at > wall);
+            // A process keeps what was used until the next numbers apply, a store until the old window ends.
+            let waits = at.is_some() && self.place == UsePlace::Here;
+            if !waits && is_moved(calendar.as_ref(), next.map(|(next, _)| next)) {
+                moved.push(Moved { key, at });
             }
             if count % TURN == 0 {
                 yield_now().await;
@@ -125,15 +161,15 @@ impl KeyCalendars {
     }
 }
 
-/// Whether a key may have used something in windows that are not those of its calendar now. While it had none, it keeps
-/// what it used before.
+/// Returns true if a key may have used something in windows that are not those of its calendar now. While it had none, it
+/// keeps what it used before.
 pub(super) fn is_moved(before: Option<&Calendar>, after: Option<&Calendar>) -> bool {
     after.is_some() && before != after
 }
 
 /// Carries over the use of keys, where they have any under other calendars. Returns those for which that failed, each with
 /// the reason.
-pub(super) async fn carry_all(shared: &Shared, keys: Vec<RuleKey>) -> Vec<(RuleKey, String)> {
+pub(super) async fn carry_all(shared: &Shared, keys: Vec<Moved>) -> Vec<(RuleKey, String)> {
     let carried = keys.into_iter().map(|key| carry(shared, key));
     let mut carried = stream::iter(carried).buffer_unordered(AT_ONCE);
     let mut failed = Vec::new();
@@ -143,11 +179,12 @@ pub(super) async fn carry_all(shared: &Shared, keys: Vec<RuleKey>) -> Vec<(RuleK
     failed
 }
 
-async fn carry(shared: &Shared, key: RuleKey) -> Result<(), (RuleKey, String)> {
+async fn carry(shared: &Shared, Moved { key, at }: Moved) -> Result<(), (RuleKey, String)> {
+    let (limiter, mut now) = (&shared.limiter, shared.limiter.now());
+    now.wall = at.unwrap_or(now.wall);
     let id = &key.0;
     let (rule, descriptor) = (id.rule.as_deref().unwrap_or_default(), descriptor(id));
-    let limiter = &shared.limiter;
-    let carried = limiter.administer_key(&id.domain, rule, &descriptor, Action::Carry);
+    let carried = limiter.administer_key_at(&id.domain, rule, &descriptor, Action::Carry, now);
     match carried.await {
         Ok(_) | Err(AskError::UnknownRule) => Ok(()),
         Err(error) => Err((key, error.to_string())),
@@ -162,18 +199,6 @@ fn tell(keys: usize, reason: &str) {
         "overrides were changed; where windows of the calendar begin elsewhere now, what was used may not have been \
          carried over: the next call on a key does that, if it comes before its old window ends"
     );
-}
-
-/// The calendar that the key of a rule has at an instant, by what the overrides of one id are for.
-fn calendar_of<'r>(
-    rules: &'r RuleSet,
-    active: &'r ActiveRule,
-    id: &OverrideId,
-    wall: Wall,
-) -> Option<&'r Calendar> {
-    let descriptor = descriptor(id);
-    let numbers = rules.numbers_for(active, &DescriptorReader::new(&descriptor), wall);
-    numbers.active()?.limit.calendar()
 }
 
 fn place_of(shared: &Shared, active: &ActiveRule) -> UsePlace {

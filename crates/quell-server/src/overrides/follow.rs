@@ -200,9 +200,10 @@ async fn apply(shared: &Arc<Shared>, changes: Vec<AppliedChange>) {
         let keys = changes.iter().flat_map(|change| keys_of(change, &rules));
         let keys: Vec<_> = keys.collect();
         let (due, ids) = (&shared.overrides.due, changes.iter().map(AppliedChange::id));
-        due.forget(&rules, ids.clone());
+        let wall = shared.limiter.now().wall;
+        due.forget(&rules, ids.clone(), wall);
         shared.limiter.change_overrides(&keys, &reader(&fields));
-        let (missing, wall) = (&shared.overrides.missing_plans, shared.limiter.now().wall);
+        let missing = &shared.overrides.missing_plans;
         missing.note(&changes, (&rules, &fields), wall);
         due.note(&shared.limiter.rules(), ids, wall);
     });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use quell::clock::{Clock, ManualClock, SystemClock};
+use quell::clock::{Clock as _, ManualClock, SystemClock};
 use quell_testkit::redis::{Redis, try_command};
 use serde_json::{Value, json};
 
@@ -116,6 +116,62 @@ rules:
     );
     advance(&server, 31 * 24 * HOUR);
     assert_eq!(call(&server, "monthly", "c", 1)["remaining"], 499);
+}
+
+/// A window that is divided already keeps what it gained until then, however often its numbers change.
+#[test]
+fn a_window_is_divided_by_the_times_of_its_numbers() {
+    let server = Fixture::with_clock(BY_PERIOD, "");
+    let target = "/v1/overrides/shop/monthly?tenant=acme";
+    let prorate = |limit: &str| {
+        let answer = put(
+            &server,
+            target,
+            &json!({"limit": limit, "change": "prorate"}),
+        );
+        answer.json()["prorated"]["limit"].as_u64()
+    };
+    // November 16, of which 15 days of 30 are over.
+    advance(
+        &server,
+        24 * HOUR + Duration::from_secs(3_600 + 46 * 60 + 40),
+    );
+    for _ in 0..3 {
+        assert_eq!(prorate("1000/month"), Some(550));
+    }
+    assert_eq!(prorate("100/month"), Some(100));
+    assert_eq!(prorate("1000/month"), Some(550));
+    // A third of the rest.
+    advance(&server, 5 * 24 * HOUR);
+    assert_eq!(prorate("100/month"), Some(250));
+    assert_eq!(call(&server, "monthly", "acme", 1)["remaining"], 249);
+    let other = put(
+        &server,
+        target,
+        &json!({"limit": "5/day", "change": "prorate"}),
+    );
+    other.assert_problem(
+        400,
+        "the limit was for each month, and this one is for each day",
+    );
+    let listed = json!({"limit": "7/month", "prorated": {"limit": 0, "until": "1h"}});
+    put(&server, target, &listed).assert_problem(400, "`prorated` does not go with");
+}
+
+/// A key whose use cannot be forgotten now is told.
+#[test]
+fn a_restart_below_a_boost_without_a_limit_is_not_made_in_silence() {
+    let server = Fixture::with_clock(BY_PERIOD, "");
+    let target = "/v1/overrides/shop/monthly?tenant=acme";
+    call(&server, "monthly", "acme", 80);
+    set(&server, target, &json!({"unlimited": true, "until": "1h"}));
+    let restart = json!({"limit": "100/month", "change": "restart"});
+    put(&server, target, &restart)
+        .assert_problem(504, "another override lets it pass without a limit now");
+    advance(&server, HOUR);
+    assert_eq!(call(&server, "monthly", "acme", 1)["remaining"], 19);
+    set(&server, target, &restart);
+    assert_eq!(call(&server, "monthly", "acme", 1)["remaining"], 99);
 }
 
 const BY_PERIOD: &str = "
@@ -236,77 +292,118 @@ fn anchors_by_the_clock(server: &mut Fixture, pass: impl Fn(&mut Fixture, Durati
     }
 }
 
-/// On a store that servers share the state has another expiry at once, whether the override is written or begins. The
-/// store's clock is that of the machine.
-#[test]
-fn a_new_anchor_reaches_the_state_on_a_shared_store_at_once() {
-    const DAY: i64 = 86_400_000;
-    let redis = Redis::start(&[]);
-    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
-    let own = Arc::clone(&clock) as Arc<dyn Clock>;
-    let server = Fixture::with_other_clock(BY_PERIOD, &store_settings(&redis), own);
-    let used = |tenant: &str| {
-        let before = redis.keys();
-        call(&server, "yearly", tenant, 5);
-        let mut new = redis.keys();
-        new.retain(|key| !before.contains(key));
-        new
-    };
-    let left = |state: &[Vec<u8>]| -> i64 {
-        let [state] = state else { panic!("{state:?}") };
-        let answer = try_command(redis.port(), &[b"PTTL", &state[..]]);
-        answer.unwrap().trim().parse().unwrap()
-    };
-    let named = |tenant: &str| format!("/v1/overrides/shop/yearly?tenant={tenant}");
-    let (now, later) = (used("now"), used("later"));
-    let until_january = left(&now);
-    let body = json!({"limit": "9/year", "anchor": "2026-07-01"});
-    set(&server, &named("now"), &body);
-    let is_moved = |left: i64| (left - until_january).abs() > 100 * DAY;
-    assert!(is_moved(left(&now)), "{until_january} {}", left(&now));
-    assert_eq!(call(&server, "yearly", "now", 1)["remaining"], 3);
-    let mut body = body;
-    body["from"] = json!("1h");
-    assert_eq!(put(&server, &named("later"), &body).status, 201);
-    assert!(!is_moved(left(&later)));
-    clock.advance(HOUR);
-    eventually("it is carried", || is_moved(left(&later)));
-    assert_eq!(call(&server, "yearly", "later", 1)["remaining"], 3);
+/// A Redis, a server over it whose windows of a year end in 30 days, and one key whose state has been there since it used
+/// 5 of 9. The store's clock is that of the machine, and the server's is set.
+struct Yearly {
+    redis: Redis,
+    server: Fixture,
+    state: Vec<u8>,
 }
 
-/// A store that does not answer when an override begins is asked again.
+const YEARLY: &str = "/v1/overrides/shop/yearly?tenant=acme";
+
+impl Yearly {
+    fn new() -> Self {
+        let redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+        let rules = format!(
+            "
+domain: shop
+defaults: {{ on_failure: deny }}
+rules:
+  - {{ name: yearly, per: [tenant], algorithm: fixed_window, limit: 9/year, align: calendar, anchor: {} }}
+",
+            date(30)
+        );
+        let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+        let mut server = Fixture::prepare(&rules, &store_settings(&redis));
+        server.clock = Some(clock);
+        server.start().unwrap();
+        let before = redis.keys();
+        call(&server, "yearly", "acme", 5);
+        let mut new = redis.keys();
+        new.retain(|key| !before.contains(key));
+        let [state] = new.try_into().unwrap();
+        Self {
+            redis,
+            server,
+            state,
+        }
+    }
+
+    /// Windows that end in 364 days.
+    fn later() -> Value {
+        json!({"limit": "9/year", "anchor": date(-1)})
+    }
+
+    /// Returns true if the state is kept until the later window ends.
+    fn is_moved(&self) -> bool {
+        let answer = try_command(self.redis.port(), &[b"PTTL", &self.state[..]]);
+        let left: i64 = answer.unwrap().trim().parse().unwrap();
+        left > 300 * 86_400_000
+    }
+}
+
+/// The date so many days from now.
+fn date(days: i64) -> String {
+    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
+    now.date()
+        .saturating_add(jiff::Span::new().days(days))
+        .to_string()
+}
+
+/// On a store that servers share the state is kept longer at once.
+#[test]
+fn a_new_anchor_reaches_the_state_on_a_shared_store_at_once() {
+    let one = Yearly::new();
+    assert!(!one.is_moved());
+    set(&one.server, YEARLY, &Yearly::later());
+    assert!(one.is_moved());
+    assert_eq!(call(&one.server, "yearly", "acme", 1)["remaining"], 3);
+}
+
+#[test]
+fn an_anchor_that_begins_later_reaches_the_state_on_a_shared_store() {
+    let one = Yearly::new();
+    let mut body = Yearly::later();
+    body["from"] = json!("1h");
+    assert_eq!(put(&one.server, YEARLY, &body).status, 201);
+    assert!(!one.is_moved());
+    advance(&one.server, HOUR);
+    eventually("it is carried", || one.is_moved());
+    assert_eq!(call(&one.server, "yearly", "acme", 1)["remaining"], 3);
+}
+
+/// The anchor changes while the key is refused, and its window would end before it is not.
+#[test]
+fn a_new_anchor_reaches_a_refused_key_on_a_shared_store() {
+    for numbers in ["refuse", "unlimited"] {
+        let one = Yearly::new();
+        let boost = json!({numbers: true, "until": "100d"});
+        set(&one.server, YEARLY, &boost);
+        let standing = put(&one.server, YEARLY, &Yearly::later());
+        assert_eq!(standing.status, 201, "{standing:?}");
+        assert!(one.is_moved(), "{numbers}");
+        let boost = format!("{YEARLY}&which=boost");
+        one.server.request("DELETE", &boost, "");
+        let used = call(&one.server, "yearly", "acme", 1);
+        assert_eq!(used["remaining"], 3, "{numbers}");
+    }
+}
+
+/// A store that does not answer when an override begins is asked again, until it answers.
 #[test]
 fn a_new_anchor_waits_for_the_store() {
-    let mut redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
-    let own = Arc::clone(&clock) as Arc<dyn Clock>;
-    let settings = format!("store = '{}'", redis.url());
-    let server = Fixture::with_other_clock(BY_PERIOD, &settings, own);
-    let body = json!({"limit": "9/year", "anchor": "2026-07-01", "from": "1h"});
-    call(&server, "yearly", "acme", 5);
-    let target = "/v1/overrides/shop/yearly?tenant=acme";
-    assert_eq!(put(&server, target, &body).status, 201);
-    let is_well = || {
-        let health = server.get("/healthz").json();
-        health["overrides"].get("failure").is_none()
-    };
-    let states = redis.keys();
-    let times = |redis: &Redis| -> Vec<i64> {
-        let left = |state: &Vec<u8>| try_command(redis.port(), &[b"PTTL", &state[..]]);
-        let left = states.iter().map(|state| left(state).unwrap());
-        left.map(|left| left.trim().parse().unwrap()).collect()
-    };
-    let before = times(&redis);
-    redis.kill();
-    eventually("the store is gone", || !is_well());
-    clock.advance(HOUR);
-    redis.restart();
-    const DAY: i64 = 86_400_000;
-    eventually("it is carried", || {
-        let pairs = before.iter().zip(times(&redis));
-        pairs
-            .into_iter()
-            .any(|(before, now)| (before - now).abs() > 100 * DAY)
+    let mut one = Yearly::new();
+    let mut body = Yearly::later();
+    body["from"] = json!("1h");
+    assert_eq!(put(&one.server, YEARLY, &body).status, 201);
+    one.redis.kill();
+    eventually("the store is gone", || {
+        let health = one.server.get("/healthz").json();
+        health["overrides"].get("failure").is_some()
     });
-    assert_eq!(call(&server, "yearly", "acme", 1)["remaining"], 3);
+    advance(&one.server, HOUR);
+    one.redis.restart();
+    eventually("it is carried", || one.is_moved());
+    assert_eq!(call(&one.server, "yearly", "acme", 1)["remaining"], 3);
 }
