@@ -47,7 +47,7 @@ pub(crate) use chain::{chain, numbers_words};
 
 use due::DueKeys;
 pub(crate) use follow::{follow, leave, load};
-pub(crate) use later::EndNow;
+pub(crate) use later::{BoostThen, EndNow};
 use missing_plans::MissingPlans;
 pub(crate) use record::{instant_text, numbers_of, record_body};
 pub(crate) use register::{Register, USUAL, names_behind};
@@ -76,7 +76,7 @@ pub(crate) struct Overrides {
     lost: AtomicU64,
     /// Those that name plans which the rules do not have.
     pub(crate) missing_plans: MissingPlans,
-    /// The keys for which others begin or end.
+    /// Keys whose windows of the calendar may begin elsewhere when an override begins or ends.
     due: DueKeys,
     /// The servers that follow the store.
     pub(crate) register: Register,
@@ -244,8 +244,23 @@ pub(crate) fn reader(
     |domain, rule, text| fields.read(domain, rule, text).ok()
 }
 
-/// The rules that an override is for.
+/// The rules that an override is for: their keys have these entries, with these values.
 fn active_rules_of<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r ActiveRule> {
+    let mut all = rules_with_entries(id, rules);
+    all.retain(|active| {
+        // An address that the rule does not count by itself is not in a key.
+        let is_counted = |(name, value): &(Arc<str>, Arc<str>)| {
+            let mut per = active.rule().per.iter().filter(|per| per.entry == *name);
+            let counted = per.find_map(|per| per.counted(value));
+            counted.is_none_or(|counted| counted.to_string() == **value)
+        };
+        id.entries.iter().all(is_counted)
+    });
+    all
+}
+
+/// The rules whose keys have the entries of an override, whatever values.
+fn rules_with_entries<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r ActiveRule> {
     let all = rules.domain(&id.domain).iter().filter(|active| {
         let (rule, mut entries) = (active.rule(), id.entries.iter());
         let is_meant = id.rule.as_ref().is_none_or(|name| *name == rule.name);

@@ -69,6 +69,13 @@ impl InstantReader {
     /// # Errors
     /// What to write.
     pub(super) fn read(&self, text: &str, edge: Edge) -> Result<Timestamp, String> {
+        let date = text.get(..10).and_then(|date| date.parse::<Date>().ok());
+        if date.is_some_and(|date| !(1970..=2554).contains(&date.year())) {
+            let text = printable(text);
+            return Err(format!(
+                "`{text}` is not between 1970 and 2554: leave it out for always"
+            ));
+        }
         if let Ok(instant) = text.parse() {
             return Ok(instant);
         }
@@ -271,6 +278,8 @@ mod tests {
             ("", "is not an instant"),
             ("-2h", "is not an instant"),
             ("2026-13-01", "is not an instant"),
+            ("9999-12-31", "leave it out for always"),
+            ("9999-12-31T00:00:00Z", "is not between 1970 and 2554"),
             ("20261206", "has no unit"),
             ("0s", "write a longer duration"),
             ("2hours", "write `2h`"),

@@ -86,7 +86,9 @@ pub(super) async fn read_key(
     caller.check_either(&READERS, Some(&key.domain))?;
     let mut records = Vec::new();
     for has_end in [false, true] {
-        records.extend(get_record(shared, &key.id(shared, has_end)?).await?);
+        for id in key.ids(shared, has_end)? {
+            records.extend(get_record(shared, &id).await?);
+        }
     }
     // The rule may be gone, or have other keys, while its overrides are there.
     let checked = check_keys(shared, &key.id(shared, false)?);
@@ -337,13 +339,18 @@ fn wanted(
 
 /// Forgets what the keys of an override used that was written.
 async fn restart(shared: &Shared, id: &OverrideId, revision: u64) -> Result<(), Box<Problem>> {
-    shared.restart_keys(id).await.map_err(|error| {
-        let detail = format!(
+    let detail = match shared.restart_keys(id).await {
+        Ok(true) => return Ok(()),
+        Ok(false) => format!(
+            "the override is written (revision {revision}), and what the key used still counts: another override lets \
+             it pass without a limit now; repeat the request when that has ended, or is deleted"
+        ),
+        Err(error) => format!(
             "the override is written (revision {revision}), and what the key used may still count: {error}; repeat \
              the request, or forgive the key"
-        );
-        Box::new(Problem::new(ProblemKind::Unconfirmed, detail))
-    })
+        ),
+    };
+    Err(Box::new(Problem::new(ProblemKind::Unconfirmed, detail)))
 }
 
 /// Refuses a change by who may not change the domain.

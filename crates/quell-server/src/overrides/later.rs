@@ -15,17 +15,27 @@ pub(crate) enum EndNow {
     ByDeletion,
 }
 
+/// The boost of a key, once an override of the same key is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum BoostThen<'r> {
+    /// The one that is stored.
+    AsStored,
+    /// This one, which is written with it.
+    Written(&'r StoredOverride),
+    /// None: it is deleted with it.
+    Deleted,
+}
+
 impl Shared {
     /// Refuses an override without an end that begins later, if a standing one applies now and no boost takes its place
-    /// until then: the key would have the numbers of its rule meanwhile, which nobody means. `added` is the boost that is
-    /// written with it, if there is one.
+    /// until then: the key would have the numbers of its rule meanwhile, which nobody means.
     ///
     /// # Errors
     /// Advice in place of it, or that the store does not answer.
     pub(crate) async fn check_later(
         &self,
         record: &StoredOverride,
-        added: Option<&StoredOverride>,
+        boost: BoostThen<'_>,
         end_now: EndNow,
         now: Wall,
     ) -> Result<(), OverrideProblem> {
@@ -39,9 +49,10 @@ impl Shared {
         let Some(standing) = self.stored(&record.id).await?.filter(has_begun) else {
             return Ok(());
         };
-        let boost = match added {
-            Some(boost) => Some(boost.clone()),
-            None => self.stored(&record.id.counterpart()).await?,
+        let boost = match boost {
+            BoostThen::AsStored => self.stored(&record.id.counterpart()).await?,
+            BoostThen::Written(boost) => Some(boost.clone()),
+            BoostThen::Deleted => None,
         };
         let covers = |boost: StoredOverride| {
             has_begun(&boost) && boost.until.is_some_and(|until| until >= from)

@@ -22,7 +22,7 @@ use quell_rules::{Problem, StoredFields, meant, wrong_address};
 use tokio::time::Instant;
 
 use super::carry::{KeyCalendars, UsePlace};
-use super::{has_seen, rules_of, text_of, windows_of};
+use super::{has_seen, rules_of, rules_with_entries, spans_of, text_of, windows_of};
 use crate::shared::Shared;
 
 /// What becomes of the window, or the use, that a key has when its numbers change.
@@ -152,6 +152,16 @@ impl Wanted {
             revision: 0,
         };
         record.check()?;
+        for rule in &names {
+            for span in spans_of(&record, rule, &rules) {
+                if fields.read(&record.id.domain, rule, &span.numbers).is_err() {
+                    let reason = format!(
+                        "`prorated` does not go with these numbers and rule {rule}: leave it out"
+                    );
+                    return Err(OverrideProblem::Invalid(reason));
+                }
+            }
+        }
         Ok(Change::Put {
             record,
             expected: self.expected,
@@ -182,8 +192,10 @@ impl Wanted {
         };
         let descriptor = descriptor(&self.id);
         let reader = DescriptorReader::new(&descriptor);
-        let before = in_force.and_then(|active| rules.numbers_for(active, &reader, wall).active());
-        prorate(before.map(|active| &active.limit), after, wall)
+        let limit = |numbers: &'_ Numbers| numbers.active().map(|active| active.limit.clone());
+        let now = in_force.and_then(|active| limit(rules.numbers_for(active, &reader, wall)));
+        let lasting = in_force.map(|active| rules.lasting_numbers_for(active, &reader, wall));
+        prorate((now, lasting.and_then(limit)), after, wall)
     }
 
     /// The rule of which a window is divided.
@@ -251,7 +263,8 @@ pub(crate) fn key_id(
     };
     let id = new(entries.to_vec())?;
     let rules = shared.limiter.rules();
-    let names = rules_of(&id, &rules);
+    let names = rules_with_entries(&id, &rules).into_iter();
+    let names: Vec<&str> = names.map(|active| &*active.rule().name).collect();
     let counted = |(name, value): &(Arc<str>, Arc<str>)| {
         let mut per = captures_of(&rules, domain, &names, name);
         let counted = per.next().and_then(|per| per.counted(value));
@@ -299,7 +312,8 @@ pub(crate) fn check_keys(
         let reason = format!("there is no domain `{}`", id.domain);
         return Err(OverrideProblem::Unknown(reason));
     }
-    let names = rules_of(id, &rules);
+    let names = rules_with_entries(id, &rules).into_iter();
+    let names: Vec<&str> = names.map(|active| &*active.rule().name).collect();
     if !names.is_empty() {
         check_prefixes(&rules, id, &names)?;
         let mut keys = names
@@ -351,10 +365,10 @@ pub(crate) fn descriptor(id: &OverrideId) -> Descriptor<'static> {
     descriptor
 }
 
-/// The limit of the window around `wall`: the old one for the part that is over and the new one for the rest, rounded
-/// up.
+/// The limit of the window around `wall`: what stood until now for the part that is over, and the new one for the rest,
+/// rounded up. Of a window that is divided already, `now` is its limit, and `lasting` the one that it had for the rest.
 fn prorate(
-    before: Option<&Limit>,
+    (now, lasting): (Option<Limit>, Option<Limit>),
     after: Option<&Limit>,
     wall: Wall,
 ) -> Result<Prorated, OverrideProblem> {
@@ -362,24 +376,33 @@ fn prorate(
     let after = after.ok_or_else(|| {
         wrong("only a limit of this rule has parts of a window: leave `change: prorate` out")
     })?;
-    let before = before.ok_or_else(|| {
+    let (now, lasting) = now.zip(lasting).ok_or_else(|| {
         wrong(
             "the key has no limit now, of which a part of the window could remain: leave `change: prorate` out",
         )
     })?;
-    let calendar = after.calendar().filter(|_| before.calendar().is_some());
-    let calendar = calendar.ok_or_else(|| {
+    let (calendar, before) = after.calendar().zip(now.calendar()).ok_or_else(|| {
         wrong(
             "only windows of the calendar have parts: leave `change: prorate` out, or write `align: calendar` into the \
              rule",
         )
     })?;
+    if calendar.unit != before.unit {
+        return Err(OverrideProblem::Invalid(format!(
+            "the limit was for each {}, and this one is for each {}, so no window has a part of both: leave \
+             `change: prorate` out",
+            before.unit.name(),
+            calendar.unit.name()
+        )));
+    }
     let edges = SystemCalendar::default().edges(calendar, wall);
     let nanos = |duration: Duration| duration.as_nanos();
     let whole = nanos(edges.end.since(edges.start)).max(1);
-    let elapsed = nanos(wall.since(edges.start)).min(whole);
-    let units = u128::from(before.max()) * elapsed + u128::from(after.max()) * (whole - elapsed);
-    let limit = u64::try_from(units.div_ceil(whole)).unwrap_or(u64::MAX);
+    let rest = whole - nanos(wall.since(edges.start)).min(whole);
+    let units = |limit: &Limit| u128::from(limit.max());
+    let with_rest = units(&now) * whole + units(after) * rest;
+    let limit = with_rest.saturating_sub(units(&lasting) * rest);
+    let limit = u64::try_from(limit.div_ceil(whole)).unwrap_or(u64::MAX);
     Ok(Prorated {
         limit: limit.max(1),
         until: edges.end,
@@ -464,21 +487,22 @@ impl Shared {
         }
     }
 
-    /// Forgets what the keys of an override used, where a limit applies to them. A failure is the caller's to tell: the
-    /// override is written.
-    pub(crate) async fn restart_keys(&self, id: &OverrideId) -> Result<(), AskError> {
+    /// Forgets what the keys of an override used, where a limit applies to them. Returns false if none does. A failure is
+    /// the caller's to tell: the override is written.
+    pub(crate) async fn restart_keys(&self, id: &OverrideId) -> Result<bool, AskError> {
         let rules = self.limiter.rules();
-        let descriptor = descriptor(id);
+        let (descriptor, mut has_limit) = (descriptor(id), false);
         for rule in rules_of(id, &rules) {
             let forgiven =
                 self.limiter
                     .administer_key(&id.domain, rule, &descriptor, Action::Forgive);
             match forgiven.await {
-                Ok(_) | Err(AskError::UnknownRule) => {}
+                Ok(_) => has_limit = true,
+                Err(AskError::UnknownRule) => {}
                 Err(error) => return Err(error),
             }
         }
         self.note_change();
-        Ok(())
+        Ok(has_limit)
     }
 }

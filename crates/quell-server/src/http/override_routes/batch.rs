@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use quell::override_store::{
     Change, MAX_OVERRIDE_BATCH, MAX_OVERRIDE_BATCH_BYTES, OverrideId, OverrideStoreError,
 };
+use quell_core::time::Now;
 use quell_host::console::host::Host as _;
 use quell_host::{body, task};
 use quell_protocol::http::{BatchBody, LineMistake, Problem, ProblemKind};
@@ -22,8 +23,8 @@ use crate::access::Caller;
 use crate::http::caller::{address, caller_of_either};
 use crate::http::reply::{self, RouteResult, parameters, unknown_parameter};
 use crate::overrides::{
-    ChangeMode, ChangedOverrides, EndNow, MemberMistake, OverrideProblem, OverrideRequest,
-    WhichOverride, key_id, take_text,
+    BoostThen, ChangeMode, ChangedOverrides, EndNow, MemberMistake, OverrideProblem,
+    OverrideRequest, WhichOverride, key_id, take_text,
 };
 use crate::shared::Shared;
 
@@ -54,7 +55,8 @@ pub(in crate::http) async fn batch(
     });
     let interrupted = || Box::new(Problem::new(ProblemKind::Internal, "the server stops"));
     let batch = work.await.ok_or_else(interrupted)?;
-    let batch = batch.map_err(wrong_lines)?;
+    let mut batch = batch.map_err(wrong_lines)?;
+    batch.find_deleted(&shared).await?;
     batch.check_later(&shared).await?;
     if only_checks {
         return Ok(reply::json(&batch.check(&shared).await?));
@@ -153,6 +155,8 @@ struct Batch {
     lines: Vec<usize>,
     /// The places of the changes whose keys begin with nothing used.
     restarts: Vec<usize>,
+    /// The places of deletions that name addresses which count as others, with the ids of their keys.
+    counted: Vec<(usize, OverrideId)>,
     /// Lines whose time is over are passed over.
     skips_ended: bool,
     /// How many were.
@@ -166,6 +170,7 @@ impl Batch {
             changes: Vec::new(),
             lines: Vec::new(),
             restarts: Vec::new(),
+            counted: Vec::new(),
             skips_ended,
             skipped: 0,
         }
@@ -178,13 +183,13 @@ impl Batch {
         caller: &Caller,
         text: &[u8],
     ) -> Result<Self, Vec<LineMistake>> {
-        let batch = &mut self;
+        let (batch, now) = (&mut self, shared.limiter.now());
         let mut mistakes = Vec::new();
         let mut known: HashMap<OverrideId, usize> = HashMap::new();
         let lines = text.split(|byte| *byte == b'\n').zip(1..);
         for (text, line) in lines.filter(|(text, _)| !text.trim_ascii().is_empty()) {
             let first = batch.changes.len();
-            if let Err(detail) = batch.read_line(shared, caller, text) {
+            if let Err(detail) = batch.read_line((shared, now), caller, text) {
                 mistakes.push(LineMistake { line, detail });
             }
             let new: Vec<&Change> = batch.changes.iter().skip(first).collect();
@@ -215,7 +220,12 @@ impl Batch {
         }
     }
 
-    fn read_line(&mut self, shared: &Shared, caller: &Caller, text: &[u8]) -> Result<(), String> {
+    fn read_line(
+        &mut self,
+        (shared, now): (&Shared, Now),
+        caller: &Caller,
+        text: &[u8],
+    ) -> Result<(), String> {
         let object: Result<Map<String, Value>, _> = serde_json::from_slice(text);
         let mut members = object.map_err(|error| {
             // Its line is that of the batch.
@@ -227,7 +237,6 @@ impl Batch {
         if line.is_delete {
             return self.delete(shared, &line, &members);
         }
-        let now = shared.limiter.now();
         let asked = OverrideRequest::read(members, now.wall).map_err(member_words)?;
         let is_over = asked.until.is_some_and(|until| until <= now.wall);
         if is_over && self.skips_ended {
@@ -273,9 +282,28 @@ impl Batch {
         let which = line.which.or(listed);
         for has_end in [false, true] {
             if which.is_none_or(|which| which.has_end() == has_end) {
-                let id = self.id(shared, line, has_end)?;
+                let own = self.id(shared, line, has_end)?;
+                let entries = line.entries.iter().cloned();
+                let (domain, rule) = (Arc::clone(&self.domain), line.rule.clone());
+                let id = OverrideId::new(domain, rule, entries, has_end)
+                    .map_err(|error| error.to_string())?;
+                if id != own {
+                    self.counted.push((self.changes.len(), own));
+                }
                 let expected = line.revision;
                 self.changes.push(Change::Delete { id, expected });
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletions are of the overrides with addresses as the lines have them, or else of those of their keys.
+    async fn find_deleted(&mut self, shared: &Shared) -> Result<(), Box<Problem>> {
+        for (place, own) in std::mem::take(&mut self.counted) {
+            if let Some(Change::Delete { id, .. }) = self.changes.get_mut(place)
+                && get_record(shared, id).await?.is_none()
+            {
+                *id = own;
             }
         }
         Ok(())
@@ -300,11 +328,15 @@ impl Batch {
         let now = shared.limiter.now().wall;
         let (mut later, mut boosts) = (Vec::new(), HashMap::new());
         for (change, line) in self.changes.iter().zip(&self.lines) {
-            let Change::Put { record, expected } = change else {
-                continue;
+            let (record, expected) = match change {
+                Change::Put { record, expected } => (record, expected),
+                Change::Delete { id, .. } => {
+                    boosts.insert(id, BoostThen::Deleted);
+                    continue;
+                }
             };
             if record.id.has_end {
-                boosts.insert(&record.id, record);
+                boosts.insert(&record.id, BoostThen::Written(record));
             } else if expected.is_none() && record.from.is_some_and(|from| from > now) {
                 later.push((record, *line));
             }
@@ -312,6 +344,7 @@ impl Batch {
         let mut mistakes = Vec::new();
         for (record, line) in later {
             let boost = boosts.get(&record.id.counterpart()).copied();
+            let boost = boost.unwrap_or(BoostThen::AsStored);
             let checked = shared.check_later(record, boost, EndNow::ByCondition, now);
             match checked.await {
                 Ok(()) => {}

@@ -85,6 +85,25 @@ impl KeyAddress {
         id.map_err(|error| reply::invalid(error.to_string()))
     }
 
+    /// The ids under which there may be one of its overrides: the one of the key, and the one with addresses as they are
+    /// written here. Rules counted other addresses as one when that was stored.
+    pub(super) fn ids(
+        &self,
+        shared: &Shared,
+        has_end: bool,
+    ) -> Result<Vec<OverrideId>, Box<Problem>> {
+        let own = self.id(shared, has_end)?;
+        let entries = self.entries.iter().cloned();
+        let written = OverrideId::new(
+            Arc::clone(&self.domain),
+            self.rule.clone(),
+            entries,
+            has_end,
+        );
+        let written = written.ok().filter(|written| *written != own);
+        Ok([own].into_iter().chain(written).collect())
+    }
+
     /// Its entries in an answer.
     pub(super) fn entries_body(&self) -> BTreeMap<String, String> {
         let entries = self.entries.iter();

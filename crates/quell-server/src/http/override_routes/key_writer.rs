@@ -11,7 +11,7 @@ use super::{
 use crate::access::Caller;
 use crate::http::admin::Operator;
 use crate::http::reply::{Refusal, invalid_field};
-use crate::overrides::{ChangeMode, EndNow, OverrideRequest, check_keys, record_body};
+use crate::overrides::{BoostThen, ChangeMode, EndNow, OverrideRequest, check_keys, record_body};
 use crate::shared::Shared;
 
 /// Somebody who may change the overrides of a key.
@@ -73,8 +73,9 @@ impl<'a> KeyWriter<'a> {
             Condition::Absent | Condition::Present | Condition::Revision(_) => None,
         };
         if let (Change::Put { record, .. }, Some(end_now)) = (&change, end_now) {
-            let checked = shared.check_later(record, None, end_now, now.wall).await;
-            checked.map_err(problem)?;
+            let boost = BoostThen::AsStored;
+            let checked = shared.check_later(record, boost, end_now, now.wall);
+            checked.await.map_err(problem)?;
         }
         let changes = std::slice::from_ref(&change);
         let changed = shared.change_overrides(changes, key.wait).await;
@@ -126,9 +127,13 @@ impl<'a> KeyWriter<'a> {
         let mut before = Vec::new();
         for has_end in [false, true] {
             if key.which.is_none_or(|which| which.has_end() == has_end) {
-                let id = key.id(shared, has_end)?;
-                let record = get_record(shared, &id).await?;
-                before.push((id, record));
+                let own = key.id(shared, has_end)?;
+                for id in key.ids(shared, has_end)? {
+                    let record = get_record(shared, &id).await?;
+                    if record.is_some() || id == own {
+                        before.push((id, record));
+                    }
+                }
             }
         }
         if before.iter().all(|(_, record)| record.is_none()) {

@@ -444,10 +444,10 @@ fn a_window_that_was_prorated_goes_with_its_numbers() {
             [("numbers", "limit=400/day"), ("change", "restart")],
             json!(null),
         ),
-        // 80,000 of 86,400 s at the limit that this window has, which is 123, and the rest at 900.
+        // 80,000 of 86,400 s at 100, and the rest at 900; rounded up twice.
         (
             [("numbers", "limit=900/day"), ("change", "prorate")],
-            json!({"limit": 181, "until": "2023-11-15T00:00:00Z"}),
+            json!({"limit": 161, "until": "2023-11-15T00:00:00Z"}),
         ),
     ] {
         let server = Fixture::with_clock(DAYS, "");

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Fixture, put, set};
+use super::{Fixture, batch, put, set};
+use crate::harness::{eventually, replace};
 
 const RULES: &str = "
 domain: shop
@@ -55,4 +56,36 @@ fn addresses_that_count_as_one_have_one_override() {
     assert!(empty.body.contains("write a value"), "{empty:?}");
     let empty = server.request("GET", &nobody, "");
     assert_eq!(empty.status, 400, "{empty:?}");
+}
+
+/// An address that rules count otherwise after a reload is in no key. Its override is shown and deleted by the address as
+/// it was written, over HTTP and in a batch.
+#[test]
+fn overrides_of_addresses_stay_within_reach_when_prefixes_change() {
+    let fine = RULES.replace("v4: 24", "v4: 32");
+    let server = Fixture::with_clock(&fine, "");
+    let at = |address: &str| format!("/v1/overrides/shop/net?remote_address={address}");
+    for address in ["10.1.2.3", "10.1.2.4"] {
+        set(&server, &at(address), &json!({"rate": "50/s"}));
+    }
+    replace(&server.path("rules.yaml"), RULES);
+    assert!(server.reload());
+    let limit = |address| limit_of(&server, "net", address);
+    eventually("a network has the numbers of the rule", || {
+        limit("10.1.2.9") == 10
+    });
+    assert_eq!(limit("10.1.2.3"), 10);
+    let shown = server.get(&at("10.1.2.3")).json();
+    assert_eq!(shown["overrides"][0]["rate"], "50/s", "{shown}");
+    assert_eq!(shown["overrides"][0]["in_force"], false, "{shown}");
+    // The key is that of the network now.
+    set(&server, &at("10.1.2.4"), &json!({"rate": "70/s"}));
+    assert_eq!(limit("10.1.2.3"), 70);
+    let deleted = server.request("DELETE", &at("10.1.2.3"), "");
+    assert_eq!(deleted.json()["deleted"], 2, "{deleted:?}");
+    assert_eq!(limit("10.1.2.3"), 10);
+    let line = json!({"rule": "net", "entries": {"remote_address": "10.1.2.4"}, "delete": true});
+    assert_eq!(batch(&server, &[line]).json()["changed"], 1);
+    let left = server.get("/v1/overrides/shop").json();
+    assert_eq!(left["overrides"], json!([]), "{left}");
 }

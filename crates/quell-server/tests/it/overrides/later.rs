@@ -61,4 +61,13 @@ fn an_override_of_later_does_not_end_what_stands_now() {
         of_globex(json!({"plan": "gold", "until": "2h"})),
     ];
     assert_eq!(batch(&server, &both).json()["changed"], 2);
+
+    // One that is deleted in the same batch covers nothing.
+    let mut boost = of_globex(json!({"delete": true}));
+    boost["which"] = json!("boost");
+    let later = of_globex(json!({"plan": "free", "from": "1h"}));
+    set(&server, other, &json!({"plan": "gold"}));
+    batch(&server, &[boost, later]).assert_problem(422, "line 2: a key has one override");
+    let never = json!({"limit": 7, "until": "9999-12-31T00:00:00Z"});
+    put(&server, other, &never).assert_problem(400, "leave `until` out");
 }
