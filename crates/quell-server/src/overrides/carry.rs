@@ -161,8 +161,8 @@ impl KeyCalendars {
     }
 }
 
-/// Returns true if a key may have used something in windows that are not those of its calendar now. While it had none, it
-/// keeps what it used before.
+/// Returns true if a key may have used something in windows that are not those of its calendar now. It may have had none
+/// for a while, and what it used before counts all the same.
 pub(super) fn is_moved(before: Option<&Calendar>, after: Option<&Calendar>) -> bool {
     after.is_some() && before != after
 }
