@@ -45,6 +45,7 @@ mod edit;
 mod explain;
 mod fields;
 mod hint;
+mod instant;
 mod kind;
 mod load;
 mod path;
@@ -68,6 +69,7 @@ pub use edit::{Assignment, EditError, EditedRules, set_fields};
 pub use explain::{DescriptorExplanation, Explanation, RuleExplanation, explain, max_hold_ms};
 pub use fields::{FIELD_TABLES, number_fields};
 pub use hint::{meant, one_of};
+pub use instant::is_no_year_of_instants;
 pub use load::{LoadedRules, force_shadow, load, load_from, parse_bytes, parse_str};
 pub use problem::{MAX_PROBLEMS, Problem};
 // What these functions take and return; the crate `quell` shows the same types.

@@ -273,8 +273,12 @@ fn rules_with_entries<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r Active
 
 /// The names of the rules that an override is for.
 pub(crate) fn rules_of<'r>(id: &OverrideId, rules: &'r RuleSet) -> Vec<&'r str> {
-    let all = active_rules_of(id, rules).into_iter();
-    all.map(|active| &*active.rule().name).collect()
+    names_of(&active_rules_of(id, rules))
+}
+
+fn names_of<'r>(rules: &[&'r ActiveRule]) -> Vec<&'r str> {
+    let names = rules.iter().map(|active| &*active.rule().name);
+    names.collect()
 }
 
 /// The text of numbers, as [`StoredFields::read`] reads it.
@@ -308,7 +312,7 @@ fn windows_of<'r>(
         let limit = |active: &'r ActiveRule| Some(&active.plan(plan)?.active()?.limit);
         all.retain(|active| limit(active).is_some_and(has_windows));
     }
-    all.into_iter().map(|active| &*active.rule().name).collect()
+    names_of(&all)
 }
 
 /// The numbers of an override for a rule, each with its time: for the first window perhaps others.

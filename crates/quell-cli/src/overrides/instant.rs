@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 use quell_host::wait;
 use quell_protocol::printable;
-use quell_rules::{meant, parse_duration};
+use quell_rules::{is_no_year_of_instants, meant, parse_duration};
 
 use crate::exit::Usage;
 
@@ -69,8 +69,7 @@ impl InstantReader {
     /// # Errors
     /// What to write.
     pub(super) fn read(&self, text: &str, edge: Edge) -> Result<Timestamp, String> {
-        let date = text.get(..10).and_then(|date| date.parse::<Date>().ok());
-        if date.is_some_and(|date| !(1970..=2554).contains(&date.year())) {
+        if is_no_year_of_instants(text) {
             let text = printable(text);
             return Err(format!(
                 "`{text}` is not between 1970 and 2554: leave it out for always"

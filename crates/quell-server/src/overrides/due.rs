@@ -132,12 +132,11 @@ impl DueKeys {
         let after = parts.tried.take().map_or(Bound::Unbounded, Bound::Excluded);
         let next = parts.owed.range((after, Bound::Unbounded)).take(AT_A_TIME);
         let mut batch: Vec<KeyInBytes> = next.map(|(key, _)| key.clone()).collect();
-        parts.tried = batch.last().cloned();
         if batch.is_empty() {
             // From the beginning.
             batch.extend(parts.owed.keys().take(AT_A_TIME).cloned());
-            parts.tried = batch.last().cloned();
         }
+        parts.tried = batch.last().cloned();
         drop(parts);
         let keys = batch.iter().filter_map(|bytes| key::decode(bytes));
         keys.map(RuleKey).collect()
@@ -258,7 +257,7 @@ mod tests {
             change(vec![span(Some(200), 300)], 100),
             [wall(200), wall(300)]
         );
-        // What began before has the same windows.
+        // An override that has begun leaves its end alone.
         assert_eq!(change(vec![span(Some(200), 300)], 250), [wall(300)]);
         assert_eq!(change(vec![], 250), []);
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
 use quell::override_store::{Prorated, StoredNumbers};
 use quell_core::time::Wall;
-use quell_rules::parse_duration;
+use quell_rules::{is_no_year_of_instants, parse_duration};
 use serde_json::{Map, Value};
 
 use super::ChangeMode;
@@ -202,14 +201,12 @@ fn instant(
         },
     };
     read.map(Some).ok_or_else(|| {
-        let date = text.get(..10).and_then(|date| date.parse::<Date>().ok());
-        let reason = match date.filter(|date| !(1970..=2554).contains(&date.year())) {
-            Some(_) => format!(
-                "{text:?} is not between 1970 and 2554: leave `{name}` out for always"
-            ),
-            None => format!(
+        let reason = if is_no_year_of_instants(&text) {
+            format!("{text:?} is not between 1970 and 2554: leave `{name}` out for always")
+        } else {
+            format!(
                 "{text:?} is no instant: write one such as 2026-12-24T18:00:00Z, or a duration from now such as 2h"
-            ),
+            )
         };
         MemberMistake::new(name, reason)
     })

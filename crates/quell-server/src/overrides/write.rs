@@ -22,7 +22,7 @@ use quell_rules::{Problem, StoredFields, meant, wrong_address};
 use tokio::time::Instant;
 
 use super::carry::{KeyCalendars, UsePlace};
-use super::{has_seen, rules_of, rules_with_entries, spans_of, text_of, windows_of};
+use super::{has_seen, names_of, rules_of, rules_with_entries, spans_of, text_of, windows_of};
 use crate::shared::Shared;
 
 /// What becomes of the window, or the use, that a key has when its numbers change.
@@ -263,8 +263,7 @@ pub(crate) fn key_id(
     };
     let id = new(entries.to_vec())?;
     let rules = shared.limiter.rules();
-    let names = rules_with_entries(&id, &rules).into_iter();
-    let names: Vec<&str> = names.map(|active| &*active.rule().name).collect();
+    let names = names_of(&rules_with_entries(&id, &rules));
     let counted = |(name, value): &(Arc<str>, Arc<str>)| {
         let mut per = captures_of(&rules, domain, &names, name);
         let counted = per.next().and_then(|per| per.counted(value));
@@ -312,8 +311,7 @@ pub(crate) fn check_keys(
         let reason = format!("there is no domain `{}`", id.domain);
         return Err(OverrideProblem::Unknown(reason));
     }
-    let names = rules_with_entries(id, &rules).into_iter();
-    let names: Vec<&str> = names.map(|active| &*active.rule().name).collect();
+    let names = names_of(&rules_with_entries(id, &rules));
     if !names.is_empty() {
         check_prefixes(&rules, id, &names)?;
         let mut keys = names

@@ -605,7 +605,7 @@ fn overrides_survive_a_crash() {
     assert!(next["revision"].as_u64() > record["revision"].as_u64());
 }
 
-/// What keys with different numbers used before a restart counts until their own windows end, also if nobody calls
+/// After a restart the use of keys with different numbers counts until their own windows end, also if nobody calls
 /// meanwhile. It is 22:13.
 #[test]
 fn use_under_overrides_survives_a_restart() {

@@ -20,8 +20,8 @@ use crate::time::Now;
 
 impl RuleSet {
     /// Gives ids to the limits of numbers that are stored for single keys, or keeps those that they have. Returns the
-    /// same rules, which know them, the numbers in the order of `all`, and what that changes for a store. Numbers are
-    /// `None` if they are gone, or have no rule.
+    /// numbers in the order of `all`, and what that changes for a store. Numbers are `None` if they are gone, or have no
+    /// rule.
     ///
     /// Keys of numbers that are gone go to the rule's own limit.
     #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! A plan with an anchor of its own, and parts of its windows.
+//! Anchors of plans and of overrides, and windows that are divided.
 
 use std::sync::Arc;
 use std::time::Duration;
