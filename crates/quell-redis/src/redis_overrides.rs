@@ -121,6 +121,17 @@ impl RedisOverrides {
         self.link.call_or_hang_up(key.as_bytes(), command).await
     }
 
+    /// A reply as it was read. If it is not as Quell writes it, the connection is given up: perhaps an answer on it was
+    /// lost or damaged, and each one since then is that of another command.
+    fn trusted<T>(&self, read: Result<T, OverrideStoreError>) -> Result<T, OverrideStoreError> {
+        // A damaged record is one reply with the right form.
+        if let Err(OverrideStoreError::NoAnswer(_) | OverrideStoreError::Unknown(_)) = &read {
+            self.link
+                .hang_up(&self.link.endpoint_of(head_key().as_bytes()));
+        }
+        read
+    }
+
     /// Sends a command that writes nothing.
     async fn read(&self, command: Command) -> Result<Value, OverrideStoreError> {
         let answer = self.call(command).await;
@@ -129,7 +140,7 @@ impl RedisOverrides {
 
     async fn newest(&self) -> Result<Position, OverrideStoreError> {
         let get = cmd("GET").arg(head_key()).take();
-        read::head(self.read((&get).into()).await?)
+        self.trusted(read::head(self.read((&get).into()).await?))
     }
 
     /// Reports up to where a follower has everything, and for how long it has lacked something. Returns the newest
@@ -148,7 +159,7 @@ impl RedisOverrides {
         ];
         let keys = [head_key(), followers_key()].map(String::into_bytes);
         let command = REPORT_FOLLOWER.command(&keys, &arguments.map(String::into_bytes));
-        read::head(self.read(command).await?)
+        self.trusted(read::head(self.read(command).await?))
     }
 
     /// Polls the head until it is another than `seen`, or does not answer. A follower with a name reports as well.
@@ -197,7 +208,7 @@ impl RedisOverrides {
             arguments.extend(texts.clone());
             let keys = [head_key().into_bytes()];
             let listed = self.read(LIST_OVERRIDES.command(&keys, &arguments)).await?;
-            let listed = read::Listed::new(listed)?;
+            let listed = self.trusted(read::Listed::new(listed))?;
             looked += listed.looked;
             bytes += listed.bytes;
             let all = listed.overrides.into_iter();
@@ -230,7 +241,7 @@ impl RedisOverrides {
             Failure::Unknown(_) => OverrideStoreError::Unknown(failure.to_string()),
             _ => OverrideStoreError::NoAnswer(failure.to_string()),
         })?;
-        match read::outcome(answer, changes.len(), (tag, self.max))? {
+        match self.trusted(read::outcome(answer, changes.len(), (tag, self.max)))? {
             Some(outcome) => Ok(outcome),
             // Nothing was changed, so the position is one that others wrote.
             None => Ok(ApplyOutcome::Applied {
@@ -289,7 +300,7 @@ impl OverrideStore for RedisOverrides {
             let fingerprint = Fingerprint::new(id);
             let (key, field) = (bucket_key(fingerprint.bucket()), fingerprint.field());
             let get = cmd("HMGET").arg(key.as_str()).arg(field).take();
-            let stored = read::stored(self.read((&get).into()).await?, &key)?;
+            let stored = self.trusted(read::stored(self.read((&get).into()).await?, &key))?;
             match stored {
                 Some(stored) if stored.id != *id => {
                     let what = format!("{key} {field}");
@@ -332,7 +343,7 @@ impl OverrideStore for RedisOverrides {
             ]
             .map(String::into_bytes);
             let command = OVERRIDE_CHANGES.command(&keys(), &arguments);
-            read::changes(self.read(command).await?, since)
+            self.trusted(read::changes(self.read(command).await?, since))
         })
     }
 
@@ -366,7 +377,7 @@ impl OverrideStore for RedisOverrides {
             let life = FOLLOWER_LIFE.as_millis().to_string();
             let keys = keys.map(String::into_bytes);
             let command = OVERRIDE_FOLLOWERS.command(&keys, &[life.into_bytes()]);
-            read::followers(self.read(command).await?)
+            self.trusted(read::followers(self.read(command).await?))
         })
     }
 }

@@ -86,7 +86,17 @@ impl RedisRules {
         let key = version_key(number);
         let get = cmd("HMGET").arg(key.as_str()).arg(names).take();
         let value = self.call(&key, &get).await?;
-        Ok((key, value))
+        if matches!(value, Value::Array(_)) {
+            return Ok((key, value));
+        }
+        self.give_up(&key);
+        Err(RuleStoreError::damaged(&*key, "was answered by no list"))
+    }
+
+    /// Gives the connection up: perhaps an answer on it was lost or damaged, and each one since then is that of another
+    /// command.
+    fn give_up(&self, key: &str) {
+        self.link.hang_up(&self.link.endpoint_of(key.as_bytes()));
     }
 
     async fn call(&self, key: &str, command: &Cmd) -> Result<Value, RuleStoreError> {
@@ -111,7 +121,10 @@ impl RuleStore for RedisRules {
                 Value::Nil => Ok(None),
                 value => {
                     let head = read::text(&value).and_then(Head::parse);
-                    let damaged = || RuleStoreError::damaged(&*key, "does not name a version");
+                    let damaged = || {
+                        self.give_up(&key);
+                        RuleStoreError::damaged(&*key, "does not name a version")
+                    };
                     head.map(Some).ok_or_else(damaged)
                 }
             }

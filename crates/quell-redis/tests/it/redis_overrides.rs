@@ -7,9 +7,11 @@ use quell::override_store::{Changes, Cursor, OverrideStore, OverrideStoreError, 
 use quell_conformance::override_store::{self, Follower, apply, put, rate, tenant};
 use quell_redis::RedisOverrides;
 use quell_testkit::proxy::{Fault, Proxy};
+use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::patience::until_it;
+use crate::redis_rules::swallow_answer;
 use crate::server::Server;
 
 fn store(server: &Server) -> RedisOverrides {
@@ -413,6 +415,32 @@ async fn a_connection_that_is_silent_is_replaced() {
         .await;
     };
     tokio::select! { () = follow => {}, () = replaced => {} }
+}
+
+/// An answer that was swallowed, as by a byte that changed on the way: from then on each is that of another command, and
+/// none is missing for long while two tasks ask in turn.
+#[tokio::test]
+async fn answers_of_other_commands_are_noticed() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::start(server.port());
+    let url = format!("redis://127.0.0.1:{}", proxy.port());
+    let store = Arc::new(RedisOverrides::new(&url.parse().unwrap()));
+    let id = tenant("api", "acme");
+    store.apply(&[put(&id, rate(1), None)]).await.unwrap();
+    let asking = Arc::clone(&store);
+    let lost = swallow_answer(&server, &proxy, async move { asking.position().await }).await;
+    let other = async {
+        loop {
+            // It asks again whatever it hears, as a follower does that reports how far it is.
+            drop(timeout(Duration::from_millis(20), store.position()).await);
+        }
+    };
+    let answered = until_it("the store answers again", async || {
+        let stored = timeout(Duration::from_millis(50), store.get(&id)).await;
+        stored.is_ok_and(|stored| stored.is_ok_and(|stored| stored.is_some()))
+    });
+    tokio::select! { () = other => {}, _ = answered => {} }
+    drop(lost.await);
 }
 
 #[tokio::test]

@@ -1,15 +1,37 @@
 //! Rules in Redis pass the suite of rule stores; and what only Redis can do to them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use quell::rule_store::{PushOutcome, RuleStore, RuleStoreError};
 use quell_conformance::rule_store::{self, draft, push};
 use quell_redis::RedisRules;
 use quell_testkit::proxy::{Fault, Proxy};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::patience::{TIMEOUT, until_it};
 use crate::server::Server;
+
+/// Asks by a `GET` whose answer is swallowed. Answers that come later are passed on.
+pub(crate) async fn swallow_answer<T: Send + 'static>(
+    server: &Server,
+    proxy: &Proxy,
+    ask: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let reads = || {
+        let stats = server.command(&["INFO", "commandstats"]);
+        let of_get = stats.lines().find(|line| line.starts_with("cmdstat_get:"));
+        of_get.unwrap_or_default().to_owned()
+    };
+    let before = reads();
+    proxy.set(Fault::Swallow);
+    let asked = tokio::spawn(ask);
+    until_it("it is asked", async || reads() != before).await;
+    proxy.set(Fault::None);
+    asked
+}
 
 #[tokio::test]
 async fn versions_are_added_and_kept() {
@@ -125,6 +147,29 @@ async fn a_connection_that_is_silent_is_replaced() {
         latest.is_ok_and(|version| version.is_some_and(|version| *version.head() == second))
     })
     .await;
+}
+
+/// An answer that was swallowed: from then on each is that of another command, and none is missing for long while
+/// somebody asks for something else.
+#[tokio::test]
+async fn answers_of_other_commands_are_noticed() {
+    let server = Server::start(&[]);
+    let proxy = Proxy::start(server.port());
+    let book = Arc::new(RedisRules::new(&proxy.redis_url().parse().unwrap()));
+    let head = push(&*book, None, "domain: d").await;
+    let asking = Arc::clone(&book);
+    let lost = swallow_answer(&server, &proxy, async move { asking.head().await }).await;
+    let other = async {
+        loop {
+            drop(timeout(Duration::from_millis(20), book.head()).await);
+        }
+    };
+    let answered = until_it("the rules are read", async || {
+        let version = timeout(Duration::from_millis(50), book.version(head.number())).await;
+        version.is_ok_and(|version| version.is_ok_and(|version| version.is_some()))
+    });
+    tokio::select! { () = other => {}, () = answered => {} }
+    drop(lost.await);
 }
 
 #[tokio::test]
